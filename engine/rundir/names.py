@@ -1,0 +1,32 @@
+"""Names in a run directory (section 3 of the design)."""
+
+import re
+
+LOSS = ".loss.json"
+SAMPLES = ".samples.json"
+EVENTS = ".events.json"
+STATUS = ".status.json"
+STATE = ".state.json"
+LOCK = ".lock"
+PIVOT = ".pivot.json"
+LOG = "trainer.log"
+DATA = "data"
+ARCHIVE = "archive"
+
+_CHECKPOINT = re.compile(r"step_([0-9]{6,10})\.bin")
+_TEMPORARY = re.compile(r"\.step_[0-9]{6,10}\.bin\.tmp-[0-9]+")
+
+
+def checkpoint_name(step: int) -> str:
+    """`step_000100.bin`; more than six digits where they are needed."""
+    return f"step_{step:06d}.bin"
+
+
+def checkpoint_step(name: str) -> int | None:
+    """The step that a checkpoint's name claims, or None for any other name. The header's step decides."""
+    m = _CHECKPOINT.fullmatch(name)
+    return int(m[1]) if m and checkpoint_name(int(m[1])) == name else None
+
+
+def is_checkpoint_temporary(name: str) -> bool:
+    return _TEMPORARY.fullmatch(name) is not None
