@@ -5,6 +5,7 @@ a resume folds the canonical history and stands where the live run stood, bit fo
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +79,7 @@ class Mix:
             [pulls[a][:n] // self.n_rows[a] for a in self.arms] + [self._warm(start + 1 + np.arange(n))]
         )
         cuts = [0, *(np.flatnonzero((look[:, 1:] != look[:, :-1]).any(axis=0)) + 1).tolist(), n]
-        for lo, hi in zip(cuts[:-1], cuts[1:], strict=True):
+        for lo, hi in pairwise(cuts):
             if lo == hi:
                 continue
             self.pulls = {a: int(pulls[a][lo]) for a in self.arms}

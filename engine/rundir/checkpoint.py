@@ -52,7 +52,7 @@ def write(
     n = len(parts[0])
     if len(parts) != 3 or any(p.shape != (n,) or p.dtype != np.float32 for p in parts):
         raise ValueError("a checkpoint is three float32 vectors of one length")
-    if not all(np.isfinite(p).all() for p in parts):
+    if not all(_finite(p) for p in parts):
         raise ValueError(f"step {step}: non-finite numbers are not saved")
     path = run_dir / checkpoint_name(step)
     temporary = run_dir / f".{path.name}.tmp-{os.getpid()}"
@@ -146,7 +146,7 @@ def load(path: Path, n_params: int, known: set[str] | None) -> tuple[int, list[N
         raise Damaged(
             f"{path.name}: its sha256 {digest[:12]}… is in no checkpoint event of step {found.step}"
         )
-    if not all(np.isfinite(p).all() for p in parts):
+    if not all(_finite(p) for p in parts):
         raise Damaged(f"{path.name}: holds numbers that are not finite")
     if (parts[2] < 0).any():
         raise Damaged(f"{path.name}: Adam's v holds negative numbers")
@@ -184,6 +184,10 @@ def remove_temporaries(run_dir: Path) -> list[str]:
     for name in left:
         os.unlink(run_dir / name)
     return left
+
+
+def _finite(part: NDArray[np.float32]) -> bool:
+    return all(np.isfinite(part[i : i + _PIECE]).all() for i in range(0, len(part), _PIECE))
 
 
 def _why(e: OSError, path: Path) -> str:

@@ -1,0 +1,44 @@
+# make run: train a real model and fly it.   make test: all that CI runs.   Both work on a fresh clone.
+PYTHON ?= python3
+RUN ?= run
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help venv run test lint bench screenshots clean
+
+help:
+	@echo "make run          make .venv, start (or attach to) a run in $(RUN)/"
+	@echo "make test         lint, types, import contracts and all tests"
+	@echo "make lint | bench | screenshots | clean"
+
+venv: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("andrea-tui needs Python 3.11 or later, this is " + sys.version.split()[0] + "; make PYTHON=python3.12 …" if sys.version_info < (3, 11) else 0)'
+	@echo "making .venv (torch and the rest; minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,gpu]'
+	@$(BIN)/python -m compileall -q engine andrea_tui
+	@touch .venv/ready
+
+run: .venv/ready
+	@exec $(BIN)/andrea-tui $(RUN)
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest
+
+bench: .venv/ready
+	$(BIN)/python -m bench
+
+screenshots: .venv/ready
+	$(BIN)/python -m bench.screenshots
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

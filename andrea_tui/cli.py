@@ -1,0 +1,135 @@
+"""The command line: `andrea-tui DIR` flies a run, `andrea-tui init DIR` makes one."""
+
+import argparse
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from andrea_tui.runner import Runner
+from engine import config
+from engine.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
+from engine.rundir.files import exists, replace_file
+
+_DESCRIPTION = """\
+andrea-tui DIR       train the run in DIR and show it; attaches where it is being trained already
+andrea-tui init DIR  make a run directory without starting
+
+A directory that is not there yet is made with the preset that fits the machine."""
+
+
+def run(argv: list[str]) -> int:
+    """Returns the exit code: 0, or 2 with one line on stderr for bad input."""
+    try:
+        if argv[:1] == ["init"]:
+            return _init(argv[1:])
+        return _fly(argv)
+    except BadInput as e:
+        print(e, file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+
+def _fly(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="andrea-tui", usage="andrea-tui DIR [options] | andrea-tui init DIR [options]",
+        description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("run_dir", type=Path, metavar="DIR", help="the run directory")
+    parser.add_argument(
+        "--watch", action="store_true", help="look on only: nothing can be started, stopped or changed"
+    )
+    parser.add_argument(
+        "--plain", action="store_true", help="log lines instead of the dashboard, as without a terminal"
+    )
+    parser.add_argument("--version", action="version", version=f"andrea-tui {metadata.version('andrea-tui')}")
+    _add_init_options(parser)
+    args = parser.parse_args(argv)
+    run_dir: Path = args.run_dir
+    made = False
+    if not _is_run(run_dir):
+        if args.watch:
+            raise BadInput(f"{run_dir}: no run directory (config.toml is missing); --watch makes none")
+        make_run(run_dir, args.preset or fitting_preset(), args.set)
+        made = True
+    elif args.preset or args.set:
+        raise BadInput(
+            f"{run_dir}: is a run already; --preset and --set are for new ones, edit {run_dir}/config.toml"
+        )
+    # Said in one line before a trainer is started that would say it in its log.
+    config.load_config(run_dir / config.CONFIG_FILE)
+    policy = config.load_policy(run_dir / config.POLICY_FILE)
+    if made:
+        c = config.load_config(run_dir / config.CONFIG_FILE)
+        print(f"{run_dir}: new run, {args.preset or fitting_preset()}: {c.model.n_layer} layers of {c.model.d_model}, "
+              f"{c.train.max_steps:,} steps; arms: {', '.join(policy.arms)}", flush=True)  # fmt: skip
+    runner = Runner(run_dir)
+    if args.plain or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        from andrea_tui.plain import fly_plain
+
+        return fly_plain(run_dir, runner, watch=args.watch)
+    from andrea_tui.app import run_cockpit
+
+    return run_cockpit(run_dir, runner, watch=args.watch)
+
+
+def _init(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="andrea-tui init", description="Make a run directory without starting."
+    )
+    parser.add_argument("run_dir", type=Path, metavar="DIR")
+    _add_init_options(parser)
+    args = parser.parse_args(argv)
+    name = args.preset or fitting_preset()
+    make_run(args.run_dir, name, args.set)
+    print(
+        f"{args.run_dir}: made with {name}; look at config.toml and policy.toml, then `andrea-tui {args.run_dir}`"
+    )
+    return EXIT_OK
+
+
+def _add_init_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--preset", metavar="NAME", help=f"for a new run: {', '.join(config.PRESETS)}")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="for a new run, for example model.n_layer=4",
+    )
+
+
+def make_run(run_dir: Path, preset: str, sets: list[str]) -> None:
+    """Write `config.toml` and `policy.toml`. Raises BadInput, with nothing written, for anything that is wrong."""
+    c, p = config.build(preset, sets)
+    try:
+        if _is_run(run_dir):
+            raise BadInput(f"{run_dir}: is a run already (config.toml is there); choose another directory")
+        if exists(run_dir) and not run_dir.is_dir():
+            raise BadInput(f"{run_dir}: is a file; choose another name for the run directory")
+        if exists(run_dir) and any(run_dir.iterdir()):
+            raise BadInput(
+                f"{run_dir}: holds other files and no config.toml; choose an empty or a new directory"
+            )
+        run_dir.mkdir(parents=True, exist_ok=True)
+        replace_file(run_dir / config.POLICY_FILE, config.policy_text(p).encode())
+        replace_file(
+            run_dir / config.CONFIG_FILE, config.config_text(c).encode()
+        )  # last: this makes it a run
+    except OSError as e:
+        raise BadInput(f"{run_dir}: can't be made: {e.strerror or e}") from None
+
+
+def fitting_preset() -> str:
+    """andrea-12m where torch can use an NVIDIA GPU, andrea-tiny else; told without importing torch."""
+    try:
+        cpu_build = metadata.version("torch").endswith("+cpu")
+    except metadata.PackageNotFoundError:
+        cpu_build = True
+    return "andrea-12m" if not cpu_build and exists(Path("/dev/nvidia0")) else "andrea-tiny"
+
+
+def _is_run(run_dir: Path) -> bool:
+    try:
+        return exists(run_dir / config.CONFIG_FILE)
+    except OSError as e:
+        raise BadInput(f"{run_dir}: can't be looked at: {e.strerror or e}") from None

@@ -1,0 +1,67 @@
+"""`python -m engine run/ [--stop-at N]`: the trainer. Signals first, then the checks, then the seconds of torch."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from engine.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput, StopRequested
+from engine.session import Session
+from engine.signals import Flags
+
+
+def main(argv: list[str]) -> int:
+    flags = Flags()
+    flags.install()
+    parser = argparse.ArgumentParser(prog="python -m engine", description="Train the run in a run directory.")
+    parser.add_argument("run_dir", type=Path, help="made by `andrea-tui init`")
+    parser.add_argument("--stop-at", type=int, metavar="N", help="stop cleanly after step N")
+    args = parser.parse_args(argv)
+    try:
+        session = Session(args.run_dir, flags)
+    except BadInput as e:
+        print(e, file=sys.stderr)
+        return EXIT_BAD_INPUT
+    try:
+        return _train(session, args.stop_at)
+    except BadInput as e:
+        session.event("failed", str(e), code=EXIT_BAD_INPUT)
+        return EXIT_BAD_INPUT
+    except StopRequested as e:
+        session.event(
+            "stopped", f"stopped by {flags.by} while {e}; it begins again at the next start", code=EXIT_OK
+        )
+        return EXIT_OK
+    except Exception as e:
+        # The traceback goes to trainer.log; this line is for whoever looks at the run.
+        session.event("failed", f"{type(e).__name__}: {e}", code=1)
+        raise
+    finally:
+        session.tell("stopped", now=True)
+        session.close()
+
+
+def _train(s: Session, stop_at: int | None) -> int:
+    from engine.data.prepare import prepare
+    from engine.data.rows import Rows
+    from engine.data.tokenizer import load_tokenizer
+    from engine.mix.mix import Mix
+
+    context = s.config.model.context
+    say = lambda what, fraction: s.tell("preparing", f"{what} {fraction:.0%}")  # noqa: E731
+    manifest = prepare(s.run_dir, s.policy, s.config.tokenizer, context, say, s.flags.stopping)
+    tokenizer = load_tokenizer(s.run_dir, manifest)
+    rows = Rows(s.run_dir, manifest, context, s.config.run.seed)
+    tokens = {a: manifest.arms[a].train_tokens for a in s.policy.arms}
+    mix = Mix(s.policy, tokens, {a: rows.n_rows(a) for a in s.policy.arms})
+    if s.flags.stop:
+        raise StopRequested("preparing")
+    s.tell("starting", "loading torch", now=True)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # must be there before CUDA starts
+    from engine.train import train
+
+    return train(s, mix, rows, tokenizer, stop_at)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

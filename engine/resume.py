@@ -1,0 +1,86 @@
+"""From which checkpoint a start goes on, and whether the steps it recomputes are those that the log has."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import BadInput
+from engine.rundir import checkpoint, names
+from engine.rundir.checkpoint import Checkpoint, Damaged
+from engine.rundir.history import History
+from engine.rundir.records import LossLine
+from engine.session import Session
+
+State = tuple[int, list[NDArray[np.float32]]]  # step, [weights, m, v]
+
+
+def newest_good(s: Session, n_params: int) -> State | None:
+    """The newest checkpoint whose bytes match an event of its step and whose steps are in the history.
+
+    None for a run that has not begun. Damaged files are set aside (renamed, never deleted) once a good one is
+    found, with an event each. Raises BadInput where checkpoints or history are there and none can be used.
+    """
+    good, damaged = checkpoint.scan(s.run_dir)
+    aside: list[tuple[Path, str]] = list(damaged)
+    for found in good:
+        s.tell("starting", f"reading {found.path.name}", now=True)
+        try:
+            return _use(s, found, n_params, aside)
+        except Damaged as e:
+            aside.append((found.path, str(e)))
+    if aside:
+        path, why = aside[0]
+        raise BadInput(f"{path}: no checkpoint can be used: {why}; restore one, or start a new run directory")
+    if len(s.history):
+        raise BadInput(
+            f"{s.run_dir / names.LOSS}: reaches step {s.history.last}, but no checkpoint is left"
+            "; restore one, or start a new run directory"
+        )
+    return None
+
+
+def _use(s: Session, found: Checkpoint, n_params: int, aside: list[tuple[Path, str]]) -> State:
+    if found.step > s.history.last:
+        raise Damaged(f"{found.path.name}: the history ends at step {s.history.last}, before it")
+    # A run whose event log was lost can still be resumed: then the hash proves nothing, the rest is checked.
+    known = s.known_hashes(found.step) if any(e.event == "checkpoint" for e in s.past_events) else None
+    step, parts, _ = checkpoint.load(found.path, n_params, known)
+    for path, why in aside:
+        new = checkpoint.set_aside(path)
+        s.event("set_aside", f"{why}; set aside as {new.name}", step=step, file=new.name)
+    return step, parts
+
+
+class Replay:
+    """The recomputed steps beside the logged ones (rule 2 of the canonical history).
+
+    Equal: the line stands, nothing is appended. At the first difference the rest is appended from there on.
+    """
+
+    def __init__(self, history: History, start: int) -> None:
+        self.start = start
+        self.same = 0
+        self.difference = ""  # "step 112630: loss 3.1 -> 3.2"
+        first = int(np.searchsorted(history.step, start, side="right"))
+        self._old = [history.line(i) for i in range(first, len(history))]
+        self.total = len(self._old)
+
+    def matches(self, line: LossLine) -> bool:
+        """Whether the canonical history has this line already."""
+        if self.difference or self.same >= self.total:
+            return False
+        old = self._old[self.same]
+        for field in line.__struct_fields__:
+            if field in ("t", "dt", "seg"):
+                continue
+            was, now = getattr(old, field), getattr(line, field)
+            if was != now:
+                self.difference = f"step {line.step}: {field} {was} -> {now}"
+                return False
+        self.same += 1
+        return True
+
+    @property
+    def over(self) -> bool:
+        return bool(self.difference) or self.same >= self.total

@@ -1,0 +1,134 @@
+"""One process's hold on a run directory: lock, config, histories, logs, status. Knows no torch.
+
+Everything that the trainer says to the outside goes through here.
+"""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+
+from engine.config import CONFIG_FILE, FROZEN_KEYS, POLICY_FILE, Config, Policy, load_config, load_policy
+from engine.errors import BadInput
+from engine.rundir import lock, names
+from engine.rundir.checkpoint import remove_temporaries
+from engine.rundir.files import Appender, read_file, replace_file
+from engine.rundir.history import canonical_samples, read_history
+from engine.rundir.lines import LineDecoder, R
+from engine.rundir.records import Event, LossLine, SampleLine, Status, encode, event
+from engine.signals import Flags
+from engine.toml_io import flat
+
+_LARGE = 1 << 32  # bytes; a sidecar beyond this is not ours
+
+
+class Session:
+    """Open it with the run directory; it holds the lock until the process ends."""
+
+    def __init__(self, run_dir: Path, flags: Flags) -> None:
+        """Raises BadInput with one line where the directory can't be trained."""
+        self.run_dir, self.flags = run_dir, flags
+        self.config: Config = load_config(run_dir / CONFIG_FILE)
+        self.policy: Policy = load_policy(run_dir / POLICY_FILE)
+        self._lock = lock.acquire(run_dir)
+        self.past_events, bad_events = _read_lines(run_dir / names.EVENTS, Event)
+        self.history, bad_loss = read_history(run_dir / names.LOSS)
+        samples, bad_samples = _read_lines(run_dir / names.SAMPLES, SampleLine)
+        self.audited = {x.step for x in canonical_samples([], samples)}
+        self._refuse_changed_config()
+        segs = [e.seg for e in self.past_events] + (
+            [int(self.history.seg.max())] if len(self.history) else []
+        )
+        self.seg = max(segs, default=0) + 1
+        self.phase = int(self.history.phase[-1]) if len(self.history) else 0
+        self.loss = Appender(run_dir / names.LOSS)
+        self.samples = Appender(run_dir / names.SAMPLES)
+        self.events = Appender(run_dir / names.EVENTS)
+        self.status = Status(
+            pid=os.getpid(), seg=self.seg, step=0, max_steps=self.config.train.max_steps, phase=self.phase,
+            doing="preparing", policy=self.policy.name,
+        )  # fmt: skip
+        self._status_error = ""
+        self._told = 0.0
+        for name, bad in ((names.EVENTS, bad_events), (names.LOSS, bad_loss), (names.SAMPLES, bad_samples)):
+            if bad:
+                self.event("warning", f"{name}: {bad} damaged lines are skipped")
+        for name in remove_temporaries(run_dir):
+            self.event("warning", f"removed {name}, left by a writer that died")
+
+    def tell(self, doing: str, detail: str = "", *, step: int | None = None, now: bool = False) -> None:
+        """Replace `.status.json`, at most once a second unless what it does changed."""
+        s = self.status
+        changed = doing != s.doing
+        s.doing, s.detail = doing, detail
+        s.step = s.step if step is None else step
+        s.behind = self.loss.behind + self.samples.behind + self.events.behind
+        if changed or now or time.monotonic() - self._told >= 1.0:
+            self._told = time.monotonic()
+            s.t = round(time.time(), 3)
+            try:
+                replace_file(self.run_dir / names.STATUS, msgspec.json.encode(s) + b"\n", durable=False)
+                self._status_error = ""
+            except OSError as e:
+                if str(e) != self._status_error:  # once, not every second
+                    self._status_error = str(e)
+                    self.event("warning", f"{names.STATUS} can't be written: {e.strerror}")
+
+    def event(self, name: str, text: str, *, step: int | None = None, **info: object) -> None:
+        """Append to `.events.json` and say it in trainer.log."""
+        print(f"{name}: {text}", flush=True)
+        at = self.status.step if step is None else step
+        self.events.append(encode(event(name, step=at, seg=self.seg, text=text, **info)))
+
+    def log_loss(self, line: LossLine) -> None:
+        self.loss.append(encode(line))
+        self.history.extend([line])
+
+    def known_hashes(self, step: int) -> set[str]:
+        """sha256 of every checkpoint event of this step."""
+        return {
+            str(e.info.get("sha256")) for e in self.past_events if e.event == "checkpoint" and e.step == step
+        }
+
+    def snapshots(self) -> set[int]:
+        """Steps whose checkpoints a person asked for."""
+        return {e.step for e in self.past_events if e.event in ("snapshot", "pivot", "branch")}
+
+    def free_bytes(self) -> int:
+        return shutil.disk_usage(self.run_dir).free
+
+    def close(self) -> None:
+        for appender in (self.loss, self.samples, self.events):
+            appender.close()
+
+    def _refuse_changed_config(self) -> None:
+        starts = [e for e in self.past_events if e.event in ("started", "resumed") and "config" in e.info]
+        if not starts:
+            return
+        before, now = starts[-1].info["config"], flat(self.config)
+        for key in FROZEN_KEYS:
+            if key in before and before[key] != now[key]:
+                raise BadInput(
+                    f"{self.run_dir / CONFIG_FILE}: {key}: is {now[key]!r}, but this run was made with {before[key]!r}"
+                    "; set it back, or make a new run with `andrea-tui init`"
+                )
+
+    def changed_keys(self) -> list[str]:
+        """`optim.lr: 0.001 -> 0.002` for every key that differs from the segment before."""
+        starts = [e for e in self.past_events if e.event in ("started", "resumed") and "config" in e.info]
+        if not starts:
+            return []
+        before, now = starts[-1].info["config"], flat(self.config)
+        return [f"{k}: {before[k]!r} -> {v!r}" for k, v in now.items() if k in before and before[k] != v]
+
+
+def _read_lines(path: Path, kind: type[R]) -> tuple[list[R], int]:
+    decoder = LineDecoder(kind)
+    try:
+        return decoder.feed(read_file(path, _LARGE)), decoder.bad
+    except FileNotFoundError:
+        return [], 0
+    except OSError as e:
+        raise BadInput(f"{path}: can't be read: {e.strerror or e}") from None

@@ -1,0 +1,34 @@
+"""Signals as flags. Installed before torch is imported: a default SIGUSR1 in those seconds would kill."""
+
+import signal
+from types import FrameType
+
+_OURS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Flags:
+    """Levels, not counts: a hundred SIGUSR1 in one step make one checkpoint, a second SIGTERM changes nothing."""
+
+    def __init__(self) -> None:
+        self.stop = False  # SIGTERM, SIGINT, SIGHUP: finish the step, checkpoint, end
+        self.snapshot = False  # SIGUSR1: finish the step, checkpoint, go on
+        self.by = ""  # the signal that asked for the stop
+
+    def stopping(self) -> bool:
+        return self.stop
+
+    def install(self) -> None:
+        """Handlers in place, then unblock: what the launcher held back arrives now."""
+        signal.signal(signal.SIGUSR1, self._on_snapshot)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # nohup and its kind ignore SIGHUP on purpose; so do we then
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._on_stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _OURS)
+
+    def _on_snapshot(self, number: int, frame: FrameType | None) -> None:
+        self.snapshot = True
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        self.by = self.by or signal.Signals(number).name
+        self.stop = True
