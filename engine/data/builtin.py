@@ -5,6 +5,7 @@ left out of the two source corpora, since it is `python-topics` once more and wo
 """
 
 import ast
+import functools
 import importlib
 import os
 import sysconfig
@@ -46,30 +47,61 @@ def ticks(name: str, skipped: Counter[str]) -> Ticks:
 
 
 def _docstrings(skipped: Counter[str]) -> Ticks:
-    for fraction, source in _sources(skipped):
-        yield fraction, ""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # invalid escapes in old modules
-                tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError):
+    paths = _library_files()
+    for i, path in enumerate(paths):
+        yield i / len(paths), ""
+        texts = _docstrings_of(path)
+        if texts is None:
             skipped["unparsable files"] += 1
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                yield fraction, (ast.get_docstring(node) or "").strip()
+        else:
+            yield from ((i / len(paths), text) for text in texts)
+
+
+@functools.cache  # a preparation reads twice, for the tokenizer and for the tokens; parsing takes seconds
+def _docstrings_of(path: str) -> tuple[str, ...] | None:
+    source = _source(path)
+    if source is None:
+        return None
+    if '"""' not in source and "'''" not in source:
+        return ()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in old modules
+            todo: list[ast.AST] = [ast.parse(source)]
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    texts = []
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            texts.append((ast.get_docstring(node) or "").strip())
+        for block in (
+            "finalbody",
+            "orelse",
+            "handlers",
+            "body",
+        ):  # statements only; most nodes are expressions
+            inner = getattr(node, block, None)
+            if isinstance(inner, list):
+                todo += reversed(inner)
+    return tuple(t for t in texts if t)
 
 
 def _sources(skipped: Counter[str]) -> Ticks:
     paths = _library_files()
     for i, path in enumerate(paths):
-        try:
-            with tokenize.open(path) as f:  # follows the file's coding line
-                text = f.read()
-        except (OSError, SyntaxError, UnicodeDecodeError):
+        text = _source(path)
+        if text is None:
             skipped["undecodable files"] += 1
-            text = ""
-        yield i / len(paths), text
+        yield i / len(paths), text or ""
+
+
+def _source(path: str) -> str | None:
+    try:
+        with tokenize.open(path) as f:  # follows the file's coding line
+            return f.read()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
 
 
 def _library_files() -> list[str]:

@@ -39,7 +39,9 @@ from engine.rundir.files import exists, fsync_dir, replace_file
 
 __all__ = ["Manifest", "load_manifest", "load_tokenizer", "prepare", "verify"]
 
-BATCH = 128 * 1024  # characters tokenised between two looks at the flags, about 0.1 s
+# Characters tokenised between two looks at the flags: as many as take about BATCH_SECONDS on this machine.
+LEAST_BATCH, GREATEST_BATCH = 1 << 16, 1 << 22
+BATCH_SECONDS = 0.1
 REPORT_SECONDS = 0.05
 
 Progress = Callable[[str, float], None]
@@ -210,15 +212,18 @@ def _tokenise(
 
 def _batches(pieces: Iterator[tuple[float, str]], what: str, tick: Tick) -> Iterator[list[str]]:
     batch: list[str] = []
-    size = 0
+    size, limit = 0, LEAST_BATCH
     for fraction, text in pieces:
         tick(what, fraction)
         if not text:
             continue
         batch.append(text)
         size += len(text)
-        if size >= BATCH:
+        if size >= limit:
+            start = time.monotonic()
             yield batch
+            quick = time.monotonic() - start < BATCH_SECONDS
+            limit = min(limit * 2, GREATEST_BATCH) if quick else max(limit // 2, LEAST_BATCH)
             batch, size = [], 0
     if batch:
         yield batch
