@@ -1,0 +1,260 @@
+"""The cockpit: bindings, screens, signal handlers; no logic.
+
+feed thread → message → store → frozen view → widgets;  key or palette → command → runner → signal → trainer.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+if os.environ.get("SSH_CONNECTION"):
+    # Read when textual is imported. One PageDown costs 13 kB instead of 164 kB without animations.
+    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+from textual.theme import Theme
+
+from andrea_tui.core import commands
+from andrea_tui.core.feed import Feed
+from andrea_tui.core.store import Store
+from andrea_tui.runner import Runner
+from andrea_tui.screens.help import Help
+from andrea_tui.screens.overview import Overview
+from andrea_tui.screens.quit import QuitPanel
+from andrea_tui.widgets.pane import Pane
+from engine.errors import BadInput
+
+REDRAW = 0.5  # seconds: at most twice a second
+_GRACE = 3.0  # seconds for the loop to end by itself once the terminal is gone
+
+DARK = Theme(
+    "cockpit-dark", primary="#5fb3ff", secondary="#8aa4c8", warning="#f0b429", error="#ff6b6b", success="#57d38c",
+    accent="#5fb3ff", foreground="#dfe3e8", background="#101418", surface="#171c22", panel="#1d242c", dark=True,
+)  # fmt: skip
+LIGHT = Theme(
+    "cockpit-light", primary="#0057b8", secondary="#44546a", warning="#8a5a00", error="#b3141f", success="#0f6b35",
+    accent="#0057b8", foreground="#15191e", background="#ffffff", surface="#f3f5f7", panel="#e9edf1", dark=False,
+)  # fmt: skip
+
+
+class CockpitApp(App[int]):
+    """The dashboard of one run directory. `watch`: looks on. `start`: starts the trainer unless one runs."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "andrea-tui"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q,ctrl+c", "detach", "leave; the training goes on", show=False, priority=True)
+    ]
+
+    class Fed(Message):
+        """The feed has updates."""
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, CockpitApp.Fed)
+
+    class HungUp(Message):
+        """The terminal is gone."""
+
+    def __init__(self, run_dir: Path, runner: Runner, *, watch: bool = False, start: bool = False) -> None:
+        super().__init__()
+        self.run_dir, self.runner, self.only_watch = run_dir, runner, watch
+        self._start = start and not watch
+        self._stopping = False
+        self._mouse_on = True
+        self.store = Store(run_dir, watch)
+        self.overview = Overview(self.store)
+        tty = sys.__stdin__.fileno() if sys.__stdin__ is not None and sys.__stdin__.isatty() else None
+        self.feed = Feed(run_dir, runner, self._notify, self._lost_terminal, tty)
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        self.theme = DARK.name
+
+    def get_default_screen(self) -> Screen[None]:
+        return self.overview
+
+    def on_mount(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self.is_headless:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self.action_detach)
+        self.feed.start()
+        self.set_interval(REDRAW, self._redraw)
+        if self._start:
+            self.call_after_refresh(self.action_start)
+
+    def _notify(self) -> None:
+        """In the feed's thread."""
+        self.post_message(self.Fed())
+
+    def on_unmount(self) -> None:
+        self.feed.close()
+
+    def on_cockpit_app_fed(self) -> None:
+        first = self.store.revision == 0
+        for update in self.feed.take():
+            self.store.apply(update)
+        if first or (self.store.loading is None and not self._whole):
+            self._whole = self.store.loading is None
+            self._redraw()  # the first look and the whole history don't wait for the next beat
+        if self._stopping and not self.store.trainer.alive:
+            self.exit(self.store.trainer.exit_code or 0)
+
+    _whole = False
+
+    def on_cockpit_app_hung_up(self) -> None:
+        self.exit(0)
+
+    def _redraw(self) -> None:
+        if self.overview.is_mounted:
+            self.overview.update()
+
+    def _lost_terminal(self) -> None:
+        """In the feed's thread. The loop may hang in a write to what is gone: then the process ends anyway."""
+        self.post_message(self.HungUp())
+        timer = threading.Timer(_GRACE, partial(os._exit, 0))
+        timer.daemon = True
+        timer.start()
+
+    # ---- the training
+
+    def action_snapshot(self) -> None:
+        self._ask(self.runner.snapshot, "snapshot asked: after this step")
+
+    def action_stop(self) -> None:
+        trainer = self.store.trainer
+        if self.only_watch or not trainer.alive or not trainer.here:
+            self.exit(0)
+        elif not self._stopping:
+            self.push_screen(QuitPanel(), self._quit_answer)
+
+    def _quit_answer(self, answer: str | None) -> None:
+        if answer == "detach":
+            self.action_detach()
+        elif answer == "stop" and self._ask(
+            self.runner.stop, "stopping: the step is finished, a checkpoint written, then this leaves"
+        ):
+            self._stopping = True
+
+    def action_start(self) -> None:
+        if not self.only_watch and not self.store.trainer.alive:
+            self._stopping = False
+            self.run_worker(self._start_trainer, thread=True, exclusive=True, group="start")
+
+    def _start_trainer(self) -> None:
+        try:
+            self.runner.start()
+        except (OSError, BadInput) as e:
+            self.call_later(self.store.fail, f"the trainer could not be started: {e}")
+
+    def _ask(self, send: object, text: str) -> bool:
+        if self.only_watch:
+            return False
+        try:
+            assert callable(send)
+            send()
+        except (BadInput, OSError) as e:
+            self.store.fail(str(e))
+            done = False
+        else:
+            self.store.ask(text)
+            done = True
+        self._redraw()
+        return done
+
+    def action_detach(self) -> None:
+        """Leave; the training goes on."""
+        self.exit(0)
+
+    # ---- the screen
+
+    def action_go_back(self) -> None:
+        """Back to all panes; never out."""
+        if self.overview.full:
+            self.overview.show_full("")
+
+    def action_zoom_pane(self) -> None:
+        focused = self.overview.focused
+        if self.overview.full:
+            self.overview.show_full("")
+        elif focused is not None and focused.id:
+            self.overview.show_full(focused.id)
+
+    def action_pane(self, number: int) -> None:
+        self.overview.choose(number)
+
+    def action_next_pane(self) -> None:
+        self.overview.cycle(1)
+
+    def action_previous_pane(self) -> None:
+        self.overview.cycle(-1)
+
+    def action_zoom(self, by: int) -> None:
+        self.overview.chart.zoom(by)
+
+    def action_pan(self, by: int) -> None:
+        focused = self.overview.focused
+        if focused is None or focused.id == "chart":
+            self.overview.chart.pan(by)
+        else:
+            self.action_scroll(-by)
+
+    def action_scroll(self, by: int) -> None:
+        focused = self.overview.focused
+        target = focused if hasattr(focused, "scroll_lines") else self.overview.pane("audit")
+        target.scroll_lines(by)  # type: ignore[union-attr]
+
+    def action_smooth(self, by: int) -> None:
+        self.store.smooth(by)
+        self._redraw()
+
+    def action_log_scale(self) -> None:
+        self.overview.chart.log_scale()
+
+    def action_help(self) -> None:
+        self.push_screen(Help(self.only_watch))
+
+    def action_toggle_mouse(self) -> None:
+        """Off: the terminal selects and copies text itself."""
+        self._mouse_on = not self._mouse_on
+        name = "_enable_mouse_support" if self._mouse_on else "_disable_mouse_support"
+        switch = getattr(self._driver, name, None)  # Textual has no public way
+        if switch is not None:
+            switch()
+
+    def action_toggle_theme(self) -> None:
+        self.theme = LIGHT.name if self.theme != LIGHT.name else DARK.name
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        for c in commands.usable(self.only_watch):
+            if c.action != "pane":
+                yield SystemCommand(
+                    c.help.split(";")[0], f"key {c.shown}" if c.shown else "", partial(self._run, c.action)
+                )
+        yield SystemCommand("Choose a theme", "all themes that there are", self.action_change_theme)
+
+    async def _run(self, action: str) -> None:
+        await self.run_action(action)
+
+
+def run_cockpit(run_dir: Path, runner: Runner, *, watch: bool = False, start: bool | None = None) -> int:
+    """Fly the run until the person leaves. Starts the trainer unless one runs, or only looks on; exit code."""
+    app = CockpitApp(run_dir, runner, watch=watch, start=not watch if start is None else start)
+    code = app.run()
+    state = runner.poll()
+    if state.alive and app.return_code == 0:
+        sys.stdout.write(
+            f"{run_dir}: the training goes on (pid {state.pid}); `andrea-tui {run_dir}` shows it again\n"
+        )
+    return app.return_code or code or 0
+
+
+__all__ = ["CockpitApp", "Pane", "run_cockpit"]

@@ -1,0 +1,72 @@
+"""What a person should know now. No line where there is nothing to say."""
+
+from typing import TYPE_CHECKING
+
+from andrea_tui.core import fmt
+from andrea_tui.core.views import Alert, AlertsView
+
+if TYPE_CHECKING:
+    from andrea_tui.core.store import Store
+
+_TOLD_FOR = 20.0  # seconds that a confirmation stays
+
+
+def alerts_view(store: "Store", now: float) -> AlertsView:
+    """Worst first."""
+    return AlertsView((*_trainer(store, now), *_saving(store), *_reading(store), *_answers(store, now)))
+
+
+def _trainer(store: "Store", now: float) -> list[Alert]:
+    st = store.state(now)
+    start = "" if store.watch else " – r starts it again"
+    if st.kind == "dead":
+        return [Alert(f"✗ the trainer died: {st.meaning}{start}", "bad")]
+    if st.kind == "stalled":
+        return [Alert(f"▲ {st.word}: the trainer lives (pid {store.trainer.pid}) but reports nothing", "bad")]
+    if st.kind in ("stopped", "new") and not store.watch and store.loading is None:
+        verb = "starts it again" if st.kind == "stopped" else "starts it"
+        return [Alert(f"{st.glyph} {st.word}; r {verb}", "dim")]
+    return []
+
+
+def _saving(store: "Store") -> list[Alert]:
+    out = []
+    s = store.status
+    if s is not None and s.behind > 0 and store.trainer.alive:
+        out.append(Alert(f"▲ log behind by {fmt.count(s.behind)} lines: disk full?", "bad"))
+    every = store.config.train.checkpoint_every if store.config else 100
+    if s is not None and store.trainer.alive and s.checkpoint_step >= 0:
+        old = store.history.last - s.checkpoint_step
+        if old > 2 * every:
+            out.append(Alert(f"▲ last checkpoint {fmt.count(old)} steps old", "warn"))
+    view = store.resources_view()
+    if view.r is not None and view.r.disk is not None:
+        free = view.r.disk[0]
+        if view.checkpoint_bytes and free < 3 * view.checkpoint_bytes:
+            n = free // view.checkpoint_bytes
+            out.append(Alert(f"▲ disk: {fmt.size(free)} free, room for {n} more checkpoints", "bad"))
+        elif free < 500e6:
+            out.append(Alert(f"▲ disk: {fmt.size(free)} free", "warn"))
+    return out
+
+
+def _reading(store: "Store") -> list[Alert]:
+    out = [Alert(f"▲ {p}", "bad") for p in store.problems]
+    if store.trainer.error:
+        out.append(Alert(f"▲ {store.trainer.error}", "bad"))
+    if store.loading is None:
+        if store.bad:
+            out.append(Alert(f"▲ history: {fmt.count(store.bad)} damaged lines skipped", "warn"))
+        if store.history.missing:
+            out.append(Alert(f"▲ history: {fmt.count(store.history.missing)} steps have no line", "warn"))
+    return out
+
+
+def _answers(store: "Store", now: float) -> list[Alert]:
+    if store.error:
+        return [Alert(f"▲ {store.error}", "bad")]
+    if store.asked is not None:
+        return [Alert(f"◌ {store.asked[0]}", "warn")]
+    if store.told is not None and now - store.told[1] < _TOLD_FOR:
+        return [Alert(f"● {store.told[0]}", "good")]
+    return []

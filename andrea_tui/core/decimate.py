@@ -1,0 +1,153 @@
+"""Which steps fall into which column of a chart, and what is drawn there. Nothing is hidden by drawing.
+
+Columns are buckets of `size` steps that start at multiples of it, so a column stays what it is when steps are
+added; the size comes from a ladder of round numbers, so it changes rarely.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+_STRETCH = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+
+
+def round_up(n: float) -> int:
+    """The smallest bucket size of the ladder that is at least n."""
+    scale = 1
+    while n > 80 * scale:
+        scale *= 10
+    return next(s * scale for s in _LADDER if s * scale >= n)
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a chart of some pixels shows: buckets first … first+n−1 of `size` steps, `stretch` pixels each.
+
+    Bucket k holds the steps k·size+1 … (k+1)·size.
+    """
+
+    first: int
+    n: int
+    size: int
+    stretch: int
+
+    @property
+    def start(self) -> int:
+        """The last step before the window."""
+        return self.first * self.size
+
+    @property
+    def end(self) -> int:
+        """The last step that has room in it."""
+        return (self.first + self.n) * self.size
+
+    def x(self, step: int) -> int:
+        """The step's pixel column."""
+        return ((step - 1) // self.size - self.first) * self.stretch
+
+
+def window(last: int, pixels: int, zoom: int = 0, back: int = 0) -> Window:
+    """The last `1/2^zoom` of a run of `last` steps, `back` eighths of a window before its end."""
+    pixels = max(1, pixels)
+    span = max(1.0, last / 2**zoom)
+    size = round_up(span / pixels)
+    stretch = 1
+    if size == 1 and span < pixels:
+        stretch = max(s for s in _STRETCH if s <= pixels / span)
+    n = max(1, pixels // stretch)
+    if zoom == 0:
+        return Window(0, n, size, stretch)
+    # The end moves in eighths of the window, so that columns stand still in between.
+    eighth = max(1, n // 8)
+    end = (math.ceil(((last - 1) // size + 1) / eighth) - back) * eighth
+    return Window(max(0, end - n), n, size, stretch)
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Arrays of n entries, NaN where the bucket holds nothing."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    ema: NDArray[np.float64]  # at the bucket's last step: the same at every zoom
+    lost: NDArray[np.bool_]  # holds a step without a finite loss
+
+
+def buckets(
+    step: NDArray[np.int32], loss: NDArray[np.float32], ema: NDArray[np.float64], w: Window
+) -> Buckets:
+    """Least and greatest loss, last EMA per bucket of the window. `step` rises; all three have one length."""
+    edges = (np.arange(w.n + 1) + w.first) * w.size
+    at = np.searchsorted(step, edges, side="right")
+    filled = at[1:] > at[:-1]
+    low, high, last = (np.full(w.n, np.nan) for _ in range(3))
+    lost = np.zeros(w.n, np.bool_)
+    if filled.any():
+        # Only the filled buckets' starts: reduceat gives nonsense for empty ones.
+        starts = at[:-1][filled] - at[0]
+        part = loss[at[0] : at[-1]]
+        low[filled] = np.fmin.reduceat(part, starts)
+        high[filled] = np.fmax.reduceat(part, starts)
+        last[filled] = ema[at[1:][filled] - 1]
+        lost[filled] = np.logical_or.reduceat(~np.isfinite(part), starts)
+    return Buckets(low, high, last, lost)
+
+
+def sampled(step: NDArray[np.int32], values: NDArray[Any], w: Window) -> NDArray[np.float64]:
+    """Mean of the finite values per bucket, NaN where there are none; for the small charts."""
+    at = np.searchsorted(step, (np.arange(w.n + 1) + w.first) * w.size, side="right")
+    filled = at[1:] > at[:-1]
+    out = np.full(w.n, np.nan)
+    if filled.any():
+        starts, part = at[:-1][filled] - at[0], values[at[0] : at[-1]].astype(np.float64)
+        finite = np.isfinite(part)
+        total = np.add.reduceat(np.where(finite, part, 0.0), starts)
+        n = np.add.reduceat(finite.astype(np.int64), starts)
+        with np.errstate(invalid="ignore"):
+            out[filled] = np.where(n > 0, total / n, np.nan)
+    return out
+
+
+def robust_range(values: NDArray[Any]) -> tuple[float, float] | None:
+    """(least, greatest) of the values without far outliers; None where there are no finite values."""
+    v = np.asarray(values, np.float64)
+    v = v[np.isfinite(v)]
+    if not len(v):
+        return None
+    sample = v[:: max(1, len(v) // 20_000)]
+    q_low, q_high = np.quantile(sample, (0.005, 0.995)) if len(sample) > 20 else (sample.min(), sample.max())
+    if len(sample) > 20 and q_high == q_low:
+        q_low, q_high = q_low - 1e-6, q_high + 1e-6
+    room = 0.5 * (q_high - q_low) if len(sample) > 20 else 0.0
+    inside = v[(v >= q_low - room) & (v <= q_high + room)]
+    if not len(inside):
+        inside = v
+    return float(inside.min()), float(inside.max())
+
+
+def nice_step(span: float, parts: int) -> float:
+    """A step of 1, 2 or 5 times a power of ten that gives at most `parts` parts."""
+    if not span > 0 or not math.isfinite(span):
+        return 1.0
+    raw = span / max(1, parts)
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9))
+
+
+def nice_range(low: float, high: float, parts: int) -> tuple[float, float]:
+    """Rounded outwards to quarters of a tick, so that the axis stands still while numbers move."""
+    if high - low < 1e-9 * max(1.0, abs(high)):
+        pad = max(0.5 * abs(high), 0.5) * 0.1
+        low, high = low - pad, high + pad
+    q = nice_step(high - low, parts) / 4
+    return math.floor(low / q) * q, math.ceil(high / q) * q
+
+
+def ticks(low: float, high: float, parts: int) -> list[float]:
+    step = nice_step(high - low, parts)
+    first = math.ceil(low / step - 1e-9)
+    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]

@@ -1,0 +1,288 @@
+"""The thread that looks at the run directory and hands immutable updates to whoever draws.
+
+It never touches the screen and never waits for it: updates go into a short queue; while nobody takes them
+(a stalled terminal) it reads no further. It is the only reader of the run's files in the cockpit.
+"""
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from andrea_tui.core.follow import Follower
+from andrea_tui.core.resources import Probe, Resources
+from andrea_tui.core.text import clean
+from andrea_tui.runner import Runner, TrainerState
+from engine.config import CONFIG_FILE, POLICY_FILE, Config, Policy, load_config, load_policy
+from engine.errors import BadInput
+from engine.rundir import names
+from engine.rundir.files import read_file
+from engine.rundir.lines import LineDecoder
+from engine.rundir.records import Event, LossLine, SampleLine, Status, decode
+
+TICK = 0.25  # seconds
+RESOURCES_EVERY = 2.0
+_QUEUE = 8  # updates that nobody took
+_PIECES = 4  # of a file in one update
+_LOG_TAIL = 1 << 16  # bytes of trainer.log that are of interest at first
+
+
+@dataclass(frozen=True)
+class Update:
+    """What changed since the one before. None and empty: nothing. `…_fresh`: forget what came before."""
+
+    loss: tuple[LossLine, ...] = ()
+    samples: tuple[SampleLine, ...] = ()
+    events: tuple[Event, ...] = ()
+    log: tuple[str, ...] = ()  # cleaned lines
+    fresh: frozenset[str] = frozenset()  # names of the files that start again
+    status: Status | None = None
+    status_moved: float | None = None  # time.time() when the status file last moved
+    trainer: TrainerState | None = None
+    resources: Resources | None = None
+    config: Config | None = None
+    policy: Policy | None = None
+    files: frozenset[int] | None = None  # steps of the checkpoint files that are there
+    bad: int = 0  # damaged lines so far, in all files
+    loaded: float = 1.0  # part of .loss.json that was read
+    problems: tuple[str, ...] = ()  # what can't be read now; whole list, cleaned
+
+
+class Feed:
+    """Start it, `take` updates when `notify` was called (in the feed's thread), close it."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        runner: Runner,
+        notify: Callable[[], None],
+        hung_up: Callable[[], None] | None = None,
+        tty: int | None = None,
+    ) -> None:
+        """`hung_up` is called, once, when the terminal behind the descriptor `tty` is gone."""
+        self._reader = Reader(run_dir, runner)
+        self._run_dir = run_dir
+        self._notify, self._hung_up, self._tty = notify, hung_up, tty
+        self._updates: list[Update] = []
+        self._mutex = threading.Lock()
+        self._stop = threading.Event()
+        self._bell: Any = None
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(2)
+
+    def take(self) -> list[Update]:
+        """All that came since the last call, oldest first. From any thread."""
+        with self._mutex:
+            taken, self._updates = self._updates, []
+        return taken
+
+    def _run(self) -> None:
+        self._bell = _doorbell(self._run_dir)
+        try:
+            while not self._stop.is_set():
+                if not self._tick():
+                    self._wait()
+        finally:
+            self._reader.close()
+
+    def _wait(self) -> None:
+        start = time.monotonic()
+        if self._bell is not None:
+            try:
+                self._bell.watch(50, 50, int(TICK * 1000), self._stop)
+            except Exception:  # noqa: BLE001  the doorbell is a convenience: without it we still look
+                self._bell = None
+        # It rings for every write: look at most twice as often as without it.
+        least = TICK if self._bell is None else TICK / 2
+        self._stop.wait(max(0.0, least - (time.monotonic() - start)))
+
+    def _tick(self) -> bool:
+        """Whether there is more to read at once."""
+        if self._tty is not None and self._hung_up is not None and _is_hung_up(self._tty):
+            self._tty = None
+            self._hung_up()
+        with self._mutex:
+            if len(self._updates) >= _QUEUE:
+                return False
+        try:
+            update, more = self._reader.look()
+        except Exception as e:  # noqa: BLE001  shown in the dashboard, and tried again
+            update, more = Update(problems=(clean(f"feed: {type(e).__name__}: {e}"),)), False
+        if update is not None:
+            with self._mutex:
+                self._updates.append(update)
+            self._notify()
+        return more
+
+
+class Reader:
+    """One look at everything at a time. Used by one thread."""
+
+    def __init__(self, run_dir: Path, runner: Runner) -> None:
+        self._run_dir, self._runner = run_dir, runner
+        self._files: dict[str, Follower] = {
+            n: Follower(run_dir / n) for n in (names.LOSS, names.SAMPLES, names.EVENTS)
+        }
+        self._files[names.LOG] = Follower(run_dir / names.LOG, tail=_LOG_TAIL)
+        self._decoders: dict[str, Any] = {}
+        self._log_rest = b""
+        self._bad = 0
+        self._seen: dict[str, tuple[int, int, int] | None] = {}
+        self._trainer: TrainerState | None = None
+        self._probe: Probe | None = None
+        self._next_resources = 0.0
+        self._problems: dict[str, str] = {}
+        self._last = Update()
+
+    def close(self) -> None:
+        for f in self._files.values():
+            f.close()
+
+    def look(self) -> tuple[Update | None, bool]:
+        """(what changed, whether there is more to read at once); None where nothing did."""
+        # First what may fail in new ways: no line that was read may be lost to that.
+        changed: dict[str, Any] = self._small_files() | self._machine()
+        fresh: set[str] = set()
+        events = self._records(names.EVENTS, Event, fresh)
+        samples = self._records(names.SAMPLES, SampleLine, fresh)
+        log = self._log_lines(fresh)
+        loss = self._records(names.LOSS, LossLine, fresh)
+        loaded = self._files[names.LOSS].loaded
+        update = Update(
+            loss=tuple(loss),
+            samples=tuple(samples),
+            events=tuple(events),
+            log=tuple(log),
+            fresh=frozenset(fresh),
+            bad=self._bad + sum(d.bad for d in self._decoders.values()),
+            loaded=loaded,
+            problems=tuple(self._problems.values()),
+            **changed,
+        )
+        quiet = Update(bad=self._last.bad, loaded=self._last.loaded, problems=self._last.problems)
+        self._last = update
+        return (None if update == quiet else update), any(f.loaded < 1.0 for f in self._files.values())
+
+    def _records(self, name: str, kind: Any, fresh: set[str]) -> list[Any]:
+        out: list[Any] = []
+        for data in self._bytes(name, fresh):
+            if name in fresh and not out and name in self._decoders:
+                self._bad += self._decoders.pop(name).bad
+            out += self._decoders.setdefault(name, LineDecoder(kind)).feed(data)
+        return out
+
+    def _log_lines(self, fresh: set[str]) -> list[str]:
+        data = b"".join(self._bytes(names.LOG, fresh))
+        *lines, rest = (self._log_rest + data).split(b"\n")
+        self._log_rest = rest[-4096:]
+        return [clean(x[:4096].decode("utf-8", "replace")) for x in lines[-1000:]]
+
+    def _bytes(self, name: str, fresh: set[str]) -> list[bytes]:
+        """The file's next bytes; those before it started again are dropped with it."""
+        out: list[bytes] = []
+        try:
+            for _ in range(_PIECES):
+                piece = self._files[name].read()
+                if piece is None:
+                    break
+                if piece.fresh:
+                    fresh.add(name)
+                    out.clear()
+                out.append(piece.data)
+            self._problems.pop(name, None)
+        except OSError as e:
+            self._problem(name, e)
+        return out
+
+    def _small_files(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        if (moved := self._moved(names.STATUS)) is not None:
+            out["status_moved"] = moved
+            try:
+                out["status"] = decode(read_file(self._run_dir / names.STATUS), Status)
+                self._problems.pop(names.STATUS, None)
+            except FileNotFoundError:
+                pass
+            except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as e:
+                self._problem(names.STATUS, e)
+        loaders = ((CONFIG_FILE, "config", load_config), (POLICY_FILE, "policy", load_policy))
+        for name, key, load in loaders:
+            if self._moved(name) is not None:
+                try:
+                    out[key] = load(self._run_dir / name)
+                    self._problems.pop(name, None)
+                except (OSError, BadInput) as e:
+                    self._problem(name, e)
+        return out
+
+    def _moved(self, name: str) -> float | None:
+        """Its mtime where the file is another one than at the last look."""
+        try:
+            info = os.stat(self._run_dir / name, follow_symlinks=False)
+        except FileNotFoundError:
+            self._seen[name] = None
+            return None
+        except OSError as e:
+            self._problem(name, e)
+            return None
+        signature = (info.st_ino, info.st_mtime_ns, info.st_size)
+        if self._seen.get(name) == signature:
+            return None
+        self._seen[name] = signature
+        return info.st_mtime
+
+    def _machine(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        try:
+            trainer = self._runner.poll()
+            if trainer != self._trainer:
+                out["trainer"] = self._trainer = trainer
+            if self._files[names.LOSS].loaded == 1.0 and time.monotonic() >= self._next_resources:
+                out |= self._slow(trainer)
+            self._problems.pop("machine", None)
+        except Exception as e:  # noqa: BLE001  shown; the run's files are followed all the same
+            self._problems["machine"] = clean(f"{type(e).__name__}: {e}")
+        return out
+
+    def _slow(self, trainer: TrainerState) -> dict[str, Any]:
+        self._next_resources = time.monotonic() + RESOURCES_EVERY
+        if self._probe is None:
+            self._probe = Probe(self._run_dir)
+        pid = trainer.pid if trainer.alive and trainer.here else None
+        out: dict[str, Any] = {"resources": self._probe.look(pid)}
+        steps = {names.checkpoint_step(e.name) for e in os.scandir(self._run_dir)}
+        out["files"] = frozenset(s for s in steps if s is not None)
+        return out
+
+    def _problem(self, name: str, e: Exception) -> None:
+        text = (e.strerror or str(e)) if isinstance(e, OSError) else str(e)
+        self._problems[name] = clean(text if name in text else f"{name}: {text}")
+
+
+def _doorbell(run_dir: Path) -> Any:
+    """Rings when something in the directory changes, or None where that can't be had (NFS, out of watches)."""
+    try:
+        from watchfiles._rust_notify import RustNotify
+
+        return RustNotify([str(run_dir)], False, False, 300, False, True)
+    except Exception:  # noqa: BLE001  looking every 250 ms is enough
+        return None
+
+
+def _is_hung_up(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, 0)  # POLLHUP, POLLERR and POLLNVAL are always reported
+    return bool(poll.poll(0))

@@ -1,0 +1,295 @@
+"""The only state of the cockpit: what the feed brought, and the frozen views of it that widgets are shown.
+
+Lives in the app's thread. `revision` grows whenever something changed; nothing else tells a reader to look.
+"""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from andrea_tui.core import alerts, fmt
+from andrea_tui.core.ema import DECAYS, DEFAULT, Ema
+from andrea_tui.core.feed import Update
+from andrea_tui.core.mix import mix_view
+from andrea_tui.core.rates import Rates, rates
+from andrea_tui.core.resources import Resources
+from andrea_tui.core.state import State, state
+from andrea_tui.core.text import clean
+from andrea_tui.core.views import (
+    AlertsView,
+    AuditView,
+    ChartView,
+    CheckpointRow,
+    CheckpointsView,
+    EventRow,
+    EventsView,
+    LineView,
+    MiniView,
+    MixView,
+    NumbersView,
+    ResourcesView,
+    StatusView,
+    TextPair,
+)
+from andrea_tui.runner import TrainerState
+from engine.config import Config, Policy
+from engine.rundir import names
+from engine.rundir.history import History, canonical_samples
+from engine.rundir.records import Event, SampleLine, Status
+
+_LOG_LINES = 2000
+_TONES = {"warning": "warn", "failed": "bad", "set_aside": "warn", "snapshot": "good", "pivot": "good"}
+
+
+class Store:
+    def __init__(self, run_dir: Path, watch: bool = False) -> None:
+        self.run_dir, self.watch = run_dir, watch
+        self.revision = 0
+        self.history = History()
+        self.ema = Ema()
+        self.samples: list[SampleLine] = []
+        self.events: list[Event] = []
+        self.log: list[str] = []
+        self.status: Status | None = None
+        self.status_moved: float | None = None
+        self.trainer = TrainerState()
+        self.resources: Resources | None = None
+        self.config: Config | None = None
+        self.policy: Policy | None = None
+        self.files: frozenset[int] | None = None
+        self.bad = 0
+        self.loaded = 0.0
+        self.problems: tuple[str, ...] = ()
+        self.asked: tuple[str, float] | None = None  # what a person asked for, and when
+        self.told: tuple[str, float] | None = None  # what came of it, and when
+        self.error = ""  # of a command that failed
+        self._best: tuple[float, int] | None = None
+        self._lost = 0
+
+    # ---- in
+
+    def apply(self, u: Update) -> None:
+        self.revision += 1
+        if names.LOSS in u.fresh:
+            self.history, self.ema = History(), Ema(self.ema.decay)
+            self._best, self._lost = None, 0
+        if u.loss:
+            self._refold(self.history.extend(u.loss))
+        if names.SAMPLES in u.fresh:
+            self.samples = []
+        if u.samples:
+            self.samples = canonical_samples(self.samples, u.samples)
+        if names.EVENTS in u.fresh:
+            self.events = []
+        self.events += u.events
+        self._confirm(u.events)
+        if u.log or names.LOG in u.fresh:
+            kept = [] if names.LOG in u.fresh else self.log
+            self.log = [*kept, *u.log][-_LOG_LINES:]
+        self.status = u.status or self.status
+        self.status_moved = u.status_moved or self.status_moved
+        self.trainer = u.trainer or self.trainer
+        self.resources = u.resources or self.resources
+        self.config = u.config or self.config
+        self.policy = u.policy or self.policy
+        self.files = self.files if u.files is None else u.files
+        self.bad, self.loaded, self.problems = u.bad, u.loaded, u.problems
+
+    def smooth(self, by: int) -> float:
+        """Less or more smoothing; returns the new d."""
+        i = DECAYS.index(self.ema.decay) if self.ema.decay in DECAYS else DECAYS.index(DEFAULT)
+        self.ema = Ema(DECAYS[min(max(i + by, 0), len(DECAYS) - 1)])
+        self._best = None
+        self._refold(0)
+        self.revision += 1
+        return self.ema.decay
+
+    def ask(self, text: str) -> None:
+        """A person asked the trainer for something; the alerts say so until an event answers."""
+        self.asked, self.told, self.error = (text, time.time()), None, ""
+        self.revision += 1
+
+    def fail(self, text: str) -> None:
+        self.asked, self.error = None, clean(text)
+        self.revision += 1
+
+    def _refold(self, first: int) -> None:
+        self.ema.extend(self.history.loss, first)
+        values = self.ema.values
+        if self._best is not None and self._best[1] >= first:
+            self._best = None
+        start = 0 if self._best is None else first
+        part = values[start:]
+        if len(part) and (part == part).any():
+            i = int(np.nanargmin(part))
+            if self._best is None or part[i] < self._best[0]:
+                self._best = (float(part[i]), start + i)
+        loss = self.history.loss
+        self._lost = int((loss != loss).sum())
+
+    def _confirm(self, events: tuple[Event, ...]) -> None:
+        for e in events:
+            saved = e.event == "snapshot" or (e.event == "checkpoint" and e.info.get("why") == "snapshot")
+            if saved and self.asked and self.asked[0].startswith("snapshot") and e.t >= self.asked[1] - 1:
+                self.asked, self.told = None, (f"snapshot step {fmt.count(e.step)} saved", time.time())
+
+    # ---- out
+
+    def rates(self) -> Rates:
+        return rates(self.history, self.status)
+
+    def state(self, now: float) -> State:
+        still = now - self.status_moved if self.status_moved is not None else 0.0
+        return state(self.trainer, self.status, still, self.rates().usual, self.events, len(self.history))
+
+    @property
+    def loading(self) -> int | None:
+        """Per cent of the history that was read; None: all."""
+        return None if self.loaded >= 1.0 else int(self.loaded * 100)
+
+    @property
+    def name(self) -> str:
+        return clean(self.run_dir.name or str(self.run_dir)) + "/"
+
+    def status_view(self, now: float) -> StatusView:
+        h, s, r, st = self.history, self.status, self.rates(), self.state(now)
+        running = st.alive and st.kind != "stalled" and self.loading is None
+        return StatusView(
+            name=self.name,
+            state=st,
+            step=h.last,
+            max_steps=self._max_steps(),
+            eta=fmt.duration(r.eta) if running else fmt.NA,
+            phase=int(h.phase[-1]) if len(h) else (s.phase if s else 0),
+            seg=max(int(h.seg[-1]) if len(h) else 0, s.seg if s else 0),
+            last=fmt.age(now - float(h.t[-1])) if len(h) and h.t[-1] > 0 else "",
+            loading=self.loading,
+            watch=self.watch,
+        )
+
+    def numbers_view(self, now: float) -> NumbersView:
+        h, r = self.history, self.rates()
+        going = self.state(now).alive
+        n = len(h)
+        return NumbersView(
+            decay=self.ema.decay,
+            ema=float(self.ema.values[-1]) if n else None,
+            best=self._best[0] if self._best else None,
+            best_step=int(h.step[self._best[1]]) if self._best else 0,
+            loss=float(h.loss[-1]) if n else None,
+            lr=float(h.lr[-1]) if n else None,
+            gnorm=float(h.gnorm[-1]) if n else None,
+            per_minute=60 / r.step_time if r.step_time and going else None,
+            tokens=r.tokens if going else None,
+            mfu=r.mfu if going else None,
+            lost=self._lost,
+        )
+
+    def chart_view(self) -> ChartView:
+        h = self.history
+        return ChartView(
+            revision=self.revision if self.loading is not None else hash((len(h), h.last, self.ema.decay,
+                                                                          float(h.t[-1]) if len(h) else 0)),
+            step=h.step,
+            loss=h.loss,
+            ema=self.ema.values,
+            decay=self.ema.decay,
+            checkpoints=tuple(sorted(self._checkpoints())),
+            phases=self._phases(),
+            loading=self.loading,
+        )  # fmt: skip
+
+    def minis(self) -> tuple[MiniView, MiniView, MiniView]:
+        h, r = self.history, self.rates()
+        revision = hash((len(h), h.last))
+        per_step = self.status.tokens_per_step if self.status else 0
+        dt = h.dt.astype("f8")
+        dt[dt <= 0] = float("nan")
+        speed = (per_step or 60) / dt
+        last = f"{fmt.short(r.tokens)} tok/s" if r.tokens else fmt.NA
+        if not per_step:
+            last = f"{fmt.number(60 / r.step_time, 2)}/min" if r.step_time else fmt.NA
+        return (
+            MiniView("lr", revision, h.step, h.lr, fmt.number(float(h.lr[-1])) if len(h) else fmt.NA),
+            MiniView(
+                "grad norm", revision, h.step, h.gnorm, fmt.number(float(h.gnorm[-1])) if len(h) else fmt.NA
+            ),
+            MiniView("tokens/s" if per_step else "steps/min", revision, h.step, speed, last),
+        )
+
+    def mix_view(self) -> MixView:
+        return mix_view(self.history, self.policy)
+
+    def audit_view(self) -> AuditView:
+        if not self.samples:
+            return AuditView()
+        step = self.samples[-1].step
+        texts: dict[str, dict[str, str]] = {}
+        for s in self.samples[::-1]:
+            if s.step != step:
+                break
+            texts.setdefault(s.prompt, {})[s.mode] = clean(s.text, "\n")
+        pairs = [
+            TextPair(clean(p, "\n"), m.get("greedy", ""), m.get("sampled", "")) for p, m in texts.items()
+        ]
+        return AuditView(step, tuple(pairs[::-1]), self.files is not None and step not in self.files)
+
+    def checkpoints_view(self, now: float) -> CheckpointsView:
+        found = self._checkpoints()
+        rows = [self._checkpoint_row(e, now) for _, e in sorted(found.items(), reverse=True)]
+        return CheckpointsView(tuple(rows), sum(_bytes(e) for e in found.values()))
+
+    def events_view(self, now: float) -> EventsView:
+        st = self.state(now)
+        rows = [
+            EventRow(e.t, clean(e.event), e.step, clean(e.text), _TONES.get(e.event, ""))
+            for e in self.events[-200:]
+        ]
+        return EventsView(tuple(rows), tuple(self.log[-500:]), st.meaning, not st.alive and not self.watch)
+
+    def resources_view(self) -> ResourcesView:
+        s = self.status
+        newest = max(self._checkpoints().items(), default=None)
+        return ResourcesView(
+            self.resources,
+            clean(s.device) if s else "",
+            clean(s.precision) if s else "",
+            _bytes(newest[1]) if newest else 0,
+        )
+
+    def line_view(self, now: float) -> LineView:
+        found = self._checkpoints()
+        newest = max(found.items(), default=None)
+        return LineView(self._checkpoint_row(newest[1], now) if newest else None, len(found), self.resources)
+
+    def alerts_view(self, now: float) -> AlertsView:
+        return alerts.alerts_view(self, now)
+
+    # ---- parts
+
+    def _checkpoints(self) -> dict[int, Event]:
+        """step -> its newest checkpoint event, of those whose file is there."""
+        out = {e.step: e for e in self.events if e.event == "checkpoint"}
+        return out if self.files is None else {s: e for s, e in out.items() if s in self.files}
+
+    def _checkpoint_row(self, e: Event, now: float) -> CheckpointRow:
+        why = clean(str(e.info.get("why", "")))
+        return CheckpointRow(e.step, fmt.age(now - e.t), why, fmt.size(_bytes(e)) if _bytes(e) else fmt.NA)
+
+    def _max_steps(self) -> int | None:
+        if self.status is not None and self.status.max_steps > 0 and self.trainer.alive:
+            return self.status.max_steps
+        if self.config is not None:
+            return self.config.train.max_steps
+        return self.status.max_steps if self.status is not None else None
+
+    def _phases(self) -> tuple[int, ...]:
+        phase = self.history.phase
+        at = (phase[1:] != phase[:-1]).nonzero()[0]
+        return tuple(int(self.history.step[i]) for i in at[-50:])
+
+
+def _bytes(e: Event) -> int:
+    n = e.info.get("bytes")
+    return n if isinstance(n, int) and n > 0 else 0

@@ -1,0 +1,161 @@
+"""What each widget is shown: frozen, all text cleaned. Equal views draw the same cells."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from andrea_tui.core.resources import Resources
+from andrea_tui.core.state import State
+
+
+@dataclass(frozen=True)
+class StatusView:
+    name: str
+    state: State
+    step: int = 0
+    max_steps: int | None = None
+    eta: str = ""
+    phase: int = 0
+    seg: int = 0
+    last: str = ""  # age of the last step
+    loading: int | None = None  # per cent of the history that was read, None: all of it
+    watch: bool = False
+
+
+@dataclass(frozen=True)
+class NumbersView:
+    """None: not known."""
+
+    decay: float
+    ema: float | None = None
+    best: float | None = None
+    best_step: int = 0
+    loss: float | None = None
+    lr: float | None = None
+    gnorm: float | None = None
+    per_minute: float | None = None
+    tokens: float | None = None
+    mfu: float | None = None
+    lost: int = 0  # steps without a finite loss
+
+
+@dataclass(frozen=True)
+class ChartView:
+    """The whole run; the chart picks what it shows. Arrays have one length, one entry a step."""
+
+    revision: int
+    step: NDArray[np.int32] = field(compare=False)
+    loss: NDArray[np.float32] = field(compare=False)
+    ema: NDArray[np.float64] = field(compare=False)
+    decay: float
+    checkpoints: tuple[int, ...] = ()
+    phases: tuple[int, ...] = ()  # last step before each pivot
+    loading: int | None = None
+
+
+@dataclass(frozen=True)
+class MiniView:
+    """One small chart of one column."""
+
+    title: str
+    revision: int
+    step: NDArray[np.int32] = field(compare=False)
+    values: NDArray[np.float64] | NDArray[np.float32] = field(compare=False)
+    last: str = ""
+
+
+@dataclass(frozen=True)
+class ArmView:
+    name: str
+    share: float  # of the rows of the last steps
+    floor: float | None = None
+    cap: float | None = None
+    loss: float | None = None  # mean over the rows of the last steps
+    bpb: float | None = None  # held-out bits per byte, newest
+    trend: float | None = None  # loss now minus loss one window before
+
+
+@dataclass(frozen=True)
+class MixView:
+    policy: str = ""
+    steps: int = 0  # that the shares are of
+    arms: tuple[ArmView, ...] = ()
+
+
+@dataclass(frozen=True)
+class TextPair:
+    prompt: str
+    greedy: str
+    sampled: str
+
+
+@dataclass(frozen=True)
+class AuditView:
+    step: int | None = None  # None: none yet
+    texts: tuple[TextPair, ...] = ()
+    gone: bool = False  # its checkpoint was pruned
+
+
+@dataclass(frozen=True)
+class CheckpointRow:
+    step: int
+    age: str
+    why: str
+    size: str
+
+
+@dataclass(frozen=True)
+class CheckpointsView:
+    rows: tuple[CheckpointRow, ...] = ()  # newest first
+    total: int = 0  # bytes
+
+
+@dataclass(frozen=True)
+class EventRow:
+    t: float
+    name: str
+    step: int
+    text: str
+    tone: str  # "", warn, bad, good
+
+
+@dataclass(frozen=True)
+class EventsView:
+    events: tuple[EventRow, ...] = ()  # oldest first
+    log: tuple[str, ...] = ()
+    death: str = ""  # why the trainer is dead, one line
+    can_start: bool = False
+
+
+@dataclass(frozen=True)
+class ResourcesView:
+    r: Resources | None = None
+    device: str = ""
+    precision: str = ""
+    checkpoint_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Alert:
+    text: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class AlertsView:
+    alerts: tuple[Alert, ...] = ()
+
+
+@dataclass(frozen=True)
+class FooterView:
+    items: tuple[tuple[str, str], ...]  # (key, label), most important first
+
+
+@dataclass(frozen=True)
+class LineView:
+    """80x24's one line of checkpoint, disk and GPU."""
+
+    checkpoint: CheckpointRow | None
+    checkpoints: int
+    resources: Resources | None

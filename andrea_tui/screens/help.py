@@ -1,0 +1,58 @@
+"""All keys, from the one list of commands."""
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from andrea_tui.core import commands
+
+_MARKS = (
+    ("● ■ ▲ ✗ ◌", "training, stopped, stalled, dead, busy with something else"),
+    ("× on the axis", "a step without a finite loss; the EMA goes on without it"),
+    ("▴ at the top", "a spike that is higher than the axis; ▴ on the axis: a checkpoint"),
+    ("┊", "in the chart a pivot; in the mix an arm's floor and cap"),
+)
+
+
+class Help(ModalScreen[None]):
+    DEFAULT_CSS = """
+    Help { align: center middle; background: $background 60%; }
+    Help VerticalScroll {
+        width: 84; max-width: 100%; height: auto; max-height: 100%;
+        background: $background; border: round $primary; padding: 0 1; scrollbar-size-vertical: 1;
+    }
+    Help Static { height: auto; width: 100%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,f1,enter,q", "dismiss", "back", show=False)
+    ]
+
+    def __init__(self, watch: bool) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(_text(self._watch))
+
+
+def _text(watch: bool) -> Text:
+    text = Text(no_wrap=False)
+    usable = [c for c in commands.usable(watch) if c.shown]
+    for group in dict.fromkeys(c.group for c in usable):
+        text.append(f"{group}\n", "bold")
+        for c in usable:
+            if c.group == group:
+                text.append(f"  {c.shown:<12}", "bold cyan")
+                text.append(f"{c.help}\n")
+    text.append("Marks\n", "bold")
+    for glyphs, meaning in _MARKS:
+        text.append(f"  {glyphs:<15}", "bold")
+        text.append(f"{meaning}\n")
+    text.append("  ctrl+p opens the palette: every command by name. Esc goes back.")
+    return text

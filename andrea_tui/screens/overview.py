@@ -1,0 +1,206 @@
+"""The overview: one screen of panes, each shown its frozen view of the store."""
+
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
+from textual.layout import ArrangeResult, Layout, WidgetPlacement
+from textual.screen import Screen
+from textual.widget import Widget
+
+from andrea_tui.core import commands
+from andrea_tui.core.store import Store
+from andrea_tui.core.views import FooterView
+from andrea_tui.screens.plan import PANES, Plan, plan
+from andrea_tui.widgets.alerts import AlertsLine
+from andrea_tui.widgets.audit import AuditPane
+from andrea_tui.widgets.chart import LossChart
+from andrea_tui.widgets.checkpoints import CheckpointsPane
+from andrea_tui.widgets.events import EventsPane
+from andrea_tui.widgets.footer import FooterLine
+from andrea_tui.widgets.mini import ArmLossPane, MiniChart
+from andrea_tui.widgets.mix import MixPane
+from andrea_tui.widgets.pane import Pane
+from andrea_tui.widgets.resources import CompactLine, ResourcesPane
+from andrea_tui.widgets.status import NumbersLine, StatusLine
+
+_SLOW = 10.0  # seconds between redraws of what only ages
+
+
+class _Planned(Layout):
+    """Places the children where the plan says; who is not in it is not drawn."""
+
+    name = "planned"
+
+    def arrange(
+        self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
+    ) -> ArrangeResult:
+        assert isinstance(parent, Board)
+        boxes = parent.boxes(size)
+        return [
+            WidgetPlacement(Region(*boxes[c.id]), NULL_OFFSET, NULL_SPACING, c)
+            for c in children
+            if c.id in boxes
+        ]
+
+
+class Board(Widget):
+    """Holds the panes."""
+
+    DEFAULT_CSS = "Board { width: 100%; height: 100%; overflow: hidden; }"
+
+    full = ""  # the pane that fills the screen
+    dead = False
+    alerts = False
+
+    def __init__(self) -> None:
+        super().__init__(id="board")
+        self._planned = _Planned()
+
+    @property
+    def layout(self) -> Layout:
+        return self._planned
+
+    def boxes(self, size: Size | None = None) -> Plan:
+        w, h = size or self.size
+        return plan(w, h, self.full, self.dead, self.alerts)
+
+    def compose(self) -> ComposeResult:
+        yield StatusLine("status")
+        yield NumbersLine("numbers")
+        yield LossChart("chart")
+        yield MixPane("mix")
+        yield AuditPane("audit")
+        yield CheckpointsPane("checkpoints")
+        yield EventsPane("events")
+        yield ResourcesPane("resources")
+        yield ArmLossPane("arms")
+        for i in range(3):
+            yield MiniChart(f"mini{i}")
+        yield CompactLine("compact")
+        yield AlertsLine("alerts")
+        yield FooterLine("footer")
+
+
+class Overview(Screen[None]):
+    """Keys go to the app's actions; the panes are shown what the store holds."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.store = store
+        self._board = Board()
+        self._shown = -1  # revision of the store that is on the screen
+        self._next_slow = 0.0
+
+    @staticmethod
+    def bindings(watch: bool) -> list[BindingType]:
+        out: list[BindingType] = []
+        for c in commands.usable(watch):
+            for key in filter(None, c.keys.split(",")):
+                action = f"app.pane({key})" if c.action == "pane" else f"app.{c.action}"
+                out.append(Binding(key, action, c.label or c.help, show=False))
+        if watch:
+            out.append(Binding("q", "app.detach", "leave", show=False))
+        return out
+
+    def compose(self) -> ComposeResult:
+        yield self._board
+
+    def on_mount(self) -> None:
+        for binding in self.bindings(self.store.watch):
+            assert isinstance(binding, Binding)
+            self._bindings.bind(binding.key, binding.action, binding.description, show=False)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.update, True)
+
+    def update(self, force: bool = False) -> None:
+        """Show the panes that are on the screen what changed since the last call."""
+        now = time.time()
+        store, board = self.store, self._board
+        changed = force or store.revision != self._shown
+        slow = changed or now >= self._next_slow
+        self._shown = store.revision
+        alerts = store.alerts_view(now)
+        dead = store.state(now).kind == "dead"
+        if (dead, bool(alerts.alerts)) != (board.dead, board.alerts):
+            board.dead, board.alerts = dead, bool(alerts.alerts)
+            board.refresh(layout=True)
+            changed = slow = True
+        boxes = board.boxes()
+        self._show(boxes, "status", lambda: store.status_view(now))
+        self._show(boxes, "alerts", lambda: alerts)
+        if slow:
+            self._next_slow = now + _SLOW
+            self._show(boxes, "checkpoints", lambda: store.checkpoints_view(now))
+            self._show(boxes, "compact", lambda: store.line_view(now))
+        if changed:
+            self._show_changed(boxes, now)
+
+    def _show_changed(self, boxes: Plan, now: float) -> None:
+        store = self.store
+        alive = store.trainer.alive
+        width = self.size.width - 2
+        self._show(boxes, "numbers", lambda: store.numbers_view(now))
+        self._show(boxes, "chart", store.chart_view)
+        mix = store.mix_view() if "mix" in boxes or "arms" in boxes else None
+        self._show(boxes, "mix", lambda: mix)
+        self._show(boxes, "arms", lambda: mix)
+        self._show(boxes, "audit", store.audit_view)
+        self._show(boxes, "events", lambda: store.events_view(now))
+        self._show(boxes, "resources", store.resources_view)
+        if "mini0" in boxes:
+            for i, view in enumerate(store.minis()):
+                self._show(boxes, f"mini{i}", lambda view=view: view)  # type: ignore[misc]
+        self._show(boxes, "footer", lambda: FooterView(commands.footer(store.watch, alive, width)))
+
+    def _show(self, boxes: Plan, name: str, view: Callable[[], Any]) -> None:
+        if name in boxes:
+            self.pane(name).show(view())
+
+    # ---- panes
+
+    def pane(self, name: str) -> Pane[Any]:
+        return self._board.query_one(f"#{name}", Pane)
+
+    @property
+    def chart(self) -> LossChart:
+        return self._board.query_one(LossChart)
+
+    @property
+    def full(self) -> str:
+        return self._board.full
+
+    def show_full(self, name: str) -> None:
+        """The pane over the whole screen; "" for all panes."""
+        self._board.full = name
+        self._board.refresh(layout=True)
+        if name:
+            self.pane(name).focus()
+        self.call_after_refresh(self.update, True)
+
+    def choose(self, number: int) -> None:
+        """Focus the pane with that number; one that has no room here is opened full."""
+        name = PANES[number - 1]
+        if self.full or name not in self._board.boxes():
+            self.show_full(name)
+        else:
+            self.pane(name).focus()
+
+    def cycle(self, by: int) -> None:
+        boxes = self._board.boxes()
+        names = [n for n in PANES if n in boxes] if not self.full else list(PANES)
+        if not names:
+            return
+        here = self.focused.id if self.focused is not None else None
+        i = names.index(here) + by if here in names else (0 if by > 0 else -1)
+        name = names[i % len(names)]
+        if self.full:
+            self.show_full(name)
+        else:
+            self.pane(name).focus()
+
+    BINDINGS: ClassVar[list[BindingType]] = []

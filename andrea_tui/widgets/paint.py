@@ -1,0 +1,194 @@
+"""Lines of styled text: the form in which a pane draws itself. No Textual here, so that it can be tested alone.
+
+A line is runs of (text, style name); its cells sum to the width asked for. All text was cleaned before.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.cells import get_character_cell_size
+
+from andrea_tui.core.text import cells, clip, fit
+
+Run = tuple[str, str]
+Line = tuple[Run, ...]
+
+STYLES = (
+    "text", "dim", "bold", "good", "warn", "bad", "raw", "ema", "title", "frame", "focus", "key", "bar", "mark",
+)  # fmt: skip
+
+
+def locale_is_ascii() -> bool:
+    """Whether the locale can't show more than ASCII. (Python itself turns a bare C locale into C.UTF-8.)"""
+    name = next((v for k in ("LC_ALL", "LC_CTYPE", "LANG") if (v := os.environ.get(k))), "")
+    return bool(name) and "utf8" not in name.lower().replace("-", "")
+
+
+_ASCII = str.maketrans({
+    "┌": "+", "┐": "+", "└": "+", "┘": "+", "─": "-", "│": "|", "┤": "|", "├": "|", "┬": "+", "┴": "+", "┼": "+",
+    "┊": ":", "█": "#", "▌": "#", "░": ".", "▁": "_", "●": "*", "■": "#", "▲": "!", "✗": "x", "◌": "o", "×": "x",
+    "…": "~", "·": ".", "–": "-", "—": "-", "⏎": "$", "←": "<", "→": ">", "↑": "^", "↓": "v", "◂": "<", "°": "'",
+    "�": "?", "▴": "^", "▾": "v",
+})  # fmt: skip
+
+
+def to_ascii(text: str) -> str:
+    """The same number of cells in ASCII."""
+    if text.isascii():
+        return text
+    out = []
+    for c in text.translate(_ASCII):
+        if c.isascii():
+            out.append(c)
+        elif "\u2800" <= c <= "\u28ff":
+            upper, lower = ord(c) & 0x1B, ord(c) & 0xE4
+            out.append(":" if upper and lower else ("'" if upper else "."))
+        else:
+            out.append("?" * get_character_cell_size(c))
+    return "".join(out)
+
+
+def exact(runs: Iterable[Run], width: int) -> Line:
+    """Exactly `width` cells: cut at the end with … or filled with spaces. Empty runs are dropped."""
+    out: list[Run] = []
+    left = width
+    for text, style in runs:
+        if not text:
+            continue
+        used = cells(text)
+        if used > left:
+            text = clip(text, left)
+            used = cells(text)
+            if text:
+                out.append((text, style))
+            left -= used
+            break
+        out.append((text, style))
+        left -= used
+    if left > 0:
+        out.append((" " * left, "text"))
+    return tuple(out)
+
+
+def width_of(runs: Iterable[Run]) -> int:
+    return sum(cells(t) for t, _ in runs)
+
+
+def fill(lines: Sequence[Iterable[Run]], width: int, height: int) -> list[Line]:
+    """Exactly `height` lines of `width` cells."""
+    out = [exact(x, width) for x in lines[:height]]
+    return out + [exact((), width)] * (height - len(out))
+
+
+def boxed(
+    title: Sequence[Run], right: str, inner: Sequence[Iterable[Run]], width: int, height: int, focused: bool
+) -> list[Line]:
+    """A frame with a title on the left and a word on the right of its upper edge."""
+    if width < 6 or height < 3:
+        return fill(inner, width, height)
+    edge = "focus" if focused else "frame"
+    head: list[Run] = [("┌ ", edge)]
+    room = width - 4
+    for text, style in title:
+        text = clip(text, room)
+        room -= cells(text)
+        head.append((text, style))
+    if right and cells(right) + 2 <= room:
+        dashes = room - cells(right) - 2
+        head += [(" " + "─" * dashes + " ", edge), (right, "dim"), (" ┐", edge)]
+        head[-1] = ("┐", edge) if width_of(head) > width else head[-1]
+    else:
+        head += [(" " + "─" * room + "┐", edge)]
+    out = [exact(head, width)]
+    for x in fill(inner, width - 4, height - 2):
+        out.append((("│ ", edge), *x, (" │", edge)))
+    out.append((("└" + "─" * (width - 2) + "┘", edge),))
+    return out
+
+
+def row_of(chars: NDArray[np.uint32], styles: NDArray[np.int8]) -> Line:
+    """A line from code points and indices into STYLES, one a cell."""
+    cuts = np.flatnonzero(np.diff(styles)) + 1
+    text = chars.astype("<u4").tobytes().decode("utf-32-le")
+    bounds = [0, *cuts.tolist(), len(text)]
+    return tuple((text[a:b], STYLES[int(styles[a])]) for a, b in pairwise(bounds) if b > a)
+
+
+def columns(parts: Sequence[tuple[Sequence[Run], int]], gap: int = 2) -> list[Run]:
+    """Runs side by side, each cut or filled to its width."""
+    out: list[Run] = []
+    for i, (runs, width) in enumerate(parts):
+        out += exact(runs, width)
+        if i < len(parts) - 1:
+            out.append((" " * gap, "text"))
+    return out
+
+
+def fitting(items: Sequence[tuple[Sequence[Run], int]], width: int, gap: int = 2) -> list[Run]:
+    """As many items (runs, importance: 1 most) as fit into the width, in their order, none of them cut."""
+    kept: set[int] = set()
+    used = -gap
+    for i in sorted(range(len(items)), key=lambda i: items[i][1]):
+        w = width_of(items[i][0])
+        if w and used + gap + w <= width:
+            kept.add(i)
+            used += gap + w
+    out: list[Run] = []
+    for i in sorted(kept):
+        if out:
+            out.append((" " * gap, "text"))
+        out += items[i][0]
+    return out
+
+
+def changed(old: Line, new: Line) -> tuple[int, int] | None:
+    """The first and the one after the last cell in which two lines of one width differ; None: equal."""
+    if old == new:
+        return None
+    a, b = _cells(old), _cells(new)
+    n = min(len(a), len(b))
+    start = next((i for i in range(n) if a[i] != b[i]), n)
+    if start == n and len(a) == len(b):
+        return None
+    end = max(len(a), len(b))
+    if len(a) == len(b):
+        end = next(i for i in range(n, 0, -1) if a[i - 1] != b[i - 1])
+    return start, end
+
+
+def _cells(line: Line) -> list[tuple[str, str]]:
+    """One entry a cell; both cells of a wide character name it, so that they always change together."""
+    out = []
+    for text, style in line:
+        if text.isascii():
+            out += [(c, style) for c in text]
+        else:
+            for c in text:
+                wide = get_character_cell_size(c) == 2
+                out += [(c, style), (c + "\0", style)] if wide else [(c, style)]
+    return out
+
+
+def bar(share: float, width: int, marks: Sequence[float | None] = ()) -> list[Run]:
+    """A bar of a share of 0 to 1, with ┊ at the marks."""
+    share = min(max(share, 0.0), 1.0) if share == share else 0.0
+    full = round(share * width)
+    text = ["█"] * full + [" "] * (width - full)
+    at = {min(int(m * width), width - 1) for m in marks if m is not None and 0 < m < 1}
+    out: list[Run] = []
+    for i, c in enumerate(text):
+        piece = ("┊", "mark") if i in at else (c, "bar")
+        if out and out[-1][1] == piece[1]:
+            out[-1] = (out[-1][0] + piece[0], piece[1])
+        else:
+            out.append(piece)
+    return out
+
+
+__all__ = [
+    "STYLES", "Line", "Run", "bar", "boxed", "cells", "changed", "clip", "columns", "exact", "fill", "fit", "fitting",
+    "locale_is_ascii", "row_of", "to_ascii", "width_of",
+]  # fmt: skip

@@ -1,0 +1,103 @@
+"""The line-API base of all widgets: it draws a frozen view, and repaints only the cells that changed."""
+
+from typing import Any, ClassVar, Generic, TypeVar
+
+from rich.segment import Segment
+from textual.geometry import Region, Size
+from textual.strip import Strip
+from textual.widget import Widget
+
+from andrea_tui.widgets.paint import STYLES, Line, changed, fill, locale_is_ascii, to_ascii
+
+V = TypeVar("V")
+
+
+class Pane(Widget, Generic[V]):
+    """Give it views with `show`; a subclass turns the view into lines in `draw`, which touches nothing else."""
+
+    DEFAULT_CSS = """
+    Pane { background: $background; color: $foreground; }
+    Pane .pane--text { color: $foreground; }
+    Pane .pane--dim { color: $foreground 62%; }
+    Pane .pane--bold { color: $foreground; text-style: bold; }
+    Pane .pane--good { color: $success; text-style: bold; }
+    Pane .pane--warn { color: $warning; text-style: bold; }
+    Pane .pane--bad { color: $error; text-style: bold; }
+    Pane .pane--raw { color: $foreground 40%; }
+    Pane .pane--ema { color: $primary; text-style: bold; }
+    Pane .pane--title { color: $foreground; text-style: bold; }
+    Pane .pane--frame { color: $foreground 35%; }
+    Pane .pane--focus { color: $primary; text-style: bold; }
+    Pane .pane--key { color: $primary; text-style: bold; }
+    Pane .pane--bar { color: $primary; }
+    Pane .pane--mark { color: $warning; }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"pane--{s}" for s in STYLES}
+    ASCII = locale_is_ascii()
+
+    view: V | None = None
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines: list[Line] = []
+        self._strips: dict[int, Strip] = {}
+        self._drawn = Size(0, 0)
+
+    def draw(self, view: V, width: int, height: int) -> list[Any]:
+        """Lines (runs of text and style name) of the view; too long or too few is put right by the caller."""
+        raise NotImplementedError
+
+    def show(self, view: V) -> None:
+        if view != self.view:
+            self.view = view
+            self.redraw()
+
+    def redraw(self) -> None:
+        """Draw again and repaint what is different. For a change of the pane's own state: zoom, scroll, focus."""
+        if not self.is_mounted or not self.size or not self.display:
+            self._drawn = Size(0, 0)
+            return
+        if self._drawn != self.size:
+            self._compose_lines()
+            self.refresh()
+            return
+        old = self._lines
+        self._compose_lines()
+        regions = []
+        for y, (a, b) in enumerate(zip(old, self._lines, strict=True)):
+            if (span := changed(a, b)) is not None:
+                regions.append(Region(span[0], y, span[1] - span[0], 1))
+        if regions:
+            self.refresh(*regions)
+
+    def render_line(self, y: int) -> Strip:
+        if self._drawn != self.size:
+            self._compose_lines()
+        if y not in self._strips:
+            line = self._lines[y] if y < len(self._lines) else ()
+            self._strips[y] = self._strip(line)
+        return self._strips[y]
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._strips = {}
+
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()
+
+    def _compose_lines(self) -> None:
+        width, height = self.size
+        lines = [] if self.view is None else self.draw(self.view, width, height)
+        self._lines = fill(lines, width, height)
+        self._drawn = self.size
+        self._strips = {}
+
+    def _strip(self, line: Line) -> Strip:
+        segments = []
+        for text, style in line:
+            rich = self.get_component_rich_style(f"pane--{style}")
+            segments.append(Segment(to_ascii(text) if self.ASCII else text, rich))
+        return Strip(segments, self.size.width)
