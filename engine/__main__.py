@@ -42,9 +42,9 @@ def main(argv: list[str]) -> int:
 
 
 def _train(s: Session, stop_at: int | None) -> int:
+    from engine.data.manifest import load_tokenizer
     from engine.data.prepare import prepare
     from engine.data.rows import Rows
-    from engine.data.tokenizer import load_tokenizer
     from engine.mix.mix import Mix
 
     context = s.config.model.context
@@ -52,7 +52,7 @@ def _train(s: Session, stop_at: int | None) -> int:
     manifest = prepare(s.run_dir, s.policy, s.config.tokenizer, context, say, s.flags.stopping)
     tokenizer = load_tokenizer(s.run_dir, manifest)
     rows = Rows(s.run_dir, manifest, context, s.config.run.seed)
-    tokens = {a: manifest.arms[a].train_tokens for a in s.policy.arms}
+    tokens = {a: manifest.arms[a].train.tokens for a in s.policy.arms}
     mix = Mix(s.policy, tokens, {a: rows.n_rows(a) for a in s.policy.arms})
     if s.flags.stop:
         raise StopRequested("preparing")

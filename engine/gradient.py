@@ -27,7 +27,8 @@ def forward_backward(
     """Loss of each row, (rows,) float32; the gradient of their mean stands in model.grad (and nothing else does)."""
     model.grad.zero_()
     losses = []
-    for part in batch.split(micro):
+    for i in range(0, len(batch), micro):
+        part = batch[i : i + micro]
         with device.autocast():
             row_losses = compute(part[:, :-1], part[:, 1:])
         total = row_losses.sum() / len(batch)

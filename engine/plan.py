@@ -61,7 +61,7 @@ def announce(s: Session, device: Device, model: GPT, mix: Mix, seconds: float, s
     name = "resumed" if step else "started"
     s.event(
         name, f"{name} at step {step}: {lines['model'].split(':')[0]}, {device.name}, {device.precision}", step=step,
-        device=device.name, precision=device.precision, compile=device.compile, torch=torch.__version__, adamw=ADAMW,
+        device=device.name, precision=device.precision, compile=device.compile, torch=str(torch.__version__), adamw=ADAMW,
         params=model.flat.numel(), config=flat(c), policy=s.policy.name, plan=lines,
     )  # fmt: skip
     if changed:

@@ -120,7 +120,7 @@ class Trainer:
         for i, (arm, _) in enumerate(drawn):
             of.setdefault(arm, []).append(i)
         line = LossLine(
-            step=t, phase=s.phase, loss=f32(loss), lr=lr, gnorm=f32(gnorm),
+            step=t, phase=s.phase, loss=f32(loss), lr=f32(lr) or 0.0, gnorm=f32(gnorm),
             rows={a: len(of[a]) for a in sorted(of)},
             rloss={a: f32(float(losses[of[a]].mean())) for a in sorted(of)},
             dt=round(now - self.clock, 4) if self.clock else 0.0, t=round(time.time(), 3), seg=s.seg,

@@ -124,7 +124,8 @@ def spoil(run: Path, how: str) -> str:
     return digest
 
 
-HOW = ["zero length", "one byte short", "one byte long", "flipped bit", "wrong n", "negative n", "huge n", "negative step",
+HOW = ["zero length", "one byte short", "one byte long", "flipped bit", "wrong n", "negative n", "huge n",
+       "negative step",
        "other step", "NaN", "negative v", "directory", "FIFO", "link", "sparse"]  # fmt: skip
 
 

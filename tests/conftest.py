@@ -1,0 +1,66 @@
+"""A small real run: two arms of generated text, a byte tokeniser, a model that makes a step in milliseconds."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from andrea_tui.cli import make_run
+
+SMALL = [
+    "model.n_layer=1", "model.n_head=2", "model.d_model=32", "model.context=32",
+    "tokenizer.kind=bytes", "tokenizer.vocab=257",
+    "train.max_steps=200", "train.rows=4", "train.checkpoint_every=10", "train.sample_every=10", "train.eval_every=20",
+    "optim.warmup_steps=5", "audit.tokens=8", 'audit.prompts=["the ", "a"]',
+    "keep.last=3", "keep.every=50", "heldout.rows=2",
+]  # fmt: skip
+
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two folders of text that a small model can learn something from."""
+    folder = tmp_path_factory.mktemp("texts")
+    rng = random.Random(5)
+    for arm, words in (("alpha", "the cat sat on a mat and saw"), ("beta", "one two three four five six")):
+        (folder / arm).mkdir()
+        for i in range(30):
+            text = " ".join(rng.choice(words.split()) for _ in range(150))
+            (folder / arm / f"{i:02}.txt").write_text(text + "\n", "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prepared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory of SMALL whose data is tokenised; copies of it start at once."""
+    from engine.config import load_config, load_policy
+    from engine.data.prepare import prepare
+
+    run = tmp_path_factory.mktemp("prepared") / "run"
+    make_small(run, texts, [])
+    c, p = load_config(run / "config.toml"), load_policy(run / "policy.toml")
+    prepare(run, p, c.tokenizer, c.model.context, lambda what, part: None, lambda: False)
+    return run
+
+
+@pytest.fixture
+def small_run(texts: Path, prepared: Path, tmp_path: Path) -> MakeRun:
+    """`small_run("name", "train.max_steps=50", …)` makes one; its data lies there already."""
+
+    def make(name: str = "run", *sets: str) -> Path:
+        run = tmp_path / name
+        make_small(run, texts, list(sets))
+        shutil.copytree(prepared / "data", run / "data")
+        return run
+
+    return make
+
+
+def make_small(run: Path, texts: Path, sets: list[str]) -> None:
+    make_run(run, "andrea-tiny", [*SMALL, *sets])
+    head, _, _ = (run / "policy.toml").read_text("utf-8").partition("[arms.")
+    arms = "".join(f'[arms.{a}]\npath = "{texts / a}"\nfloor = 0.2\n' for a in ("alpha", "beta"))
+    (run / "policy.toml").write_text(head + arms, "utf-8")
