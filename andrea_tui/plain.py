@@ -100,6 +100,9 @@ def _follow(
         for e in store.events[shown:]:
             if e.t >= since - 1:
                 printer.say(f"{_clock(e.t)} {e.event}: {e.text}")
+                plan = e.info.get("plan")  # what this start will do, on one screen
+                for key, text in plan.items() if isinstance(plan, dict) else ():
+                    printer.say(f"    {key:12} {text}")
         shown = len(store.events)
         state = store.state(time.time())
         if state.word != last_word and state.kind == "busy":

@@ -29,20 +29,23 @@ def batch(rows: int = 6, seed: int = 0) -> torch.Tensor:
     return torch.randint(0, VOCAB, (rows, SMALL.context + 1), generator=torch.Generator().manual_seed(seed))
 
 
+def norm(h: torch.Tensor) -> torch.Tensor:
+    return h / (h.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
 def reference(config: ModelConfig, w: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     """Logits by explicit attention with a mask, from separate q, k and v."""
     d, heads = config.d_model, config.n_head
-    norm = lambda h: h / (h.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()  # noqa: E731
     h = norm(w["tok"][x] + w["pos"][: x.shape[1]])
     mask = torch.full((x.shape[1], x.shape[1]), -math.inf).triu(1)
     for i in range(config.n_layer):
         n = norm(h)
-        q, k, v = (n @ w[f"{i}.qkv"][j * d : (j + 1) * d].T for j in range(3))
+        q, k, v = (F.linear(n, w[f"{i}.qkv"][j * d : (j + 1) * d]) for j in range(3))
         split = [t.view(*t.shape[:2], heads, d // heads).transpose(1, 2) for t in (q, k, v)]
         a = torch.softmax(split[0] @ split[1].transpose(-1, -2) / math.sqrt(d // heads) + mask, -1) @ split[2]
         h = h + a.transpose(1, 2).reshape(x.shape[0], x.shape[1], d) @ w[f"{i}.o"].T
         h = h + torch.relu(norm(h) @ w[f"{i}.in"].T) @ w[f"{i}.out"].T
-    return h @ w["head"].T
+    return F.linear(h, w["head"])
 
 
 def views(m: GPT) -> dict[str, torch.Tensor]:
@@ -149,10 +152,10 @@ def test_weights_m_v_and_step_are_all_that_a_resume_needs(forget: str | None) ->
     assert torch.equal(b.flat, whole.flat) == (forget is None)
 
 
-@pytest.mark.parametrize("norm", ["rmsnorm", "layernorm"])
+@pytest.mark.parametrize("kind", ["rmsnorm", "layernorm"])
 @pytest.mark.parametrize("activation", ["relu", "gelu", "relu2"])
-def test_the_cached_step_gives_the_logits_of_the_whole_forward(norm: str, activation: str) -> None:
-    config = ModelConfig(n_layer=2, n_head=2, d_model=32, context=24, norm=norm, activation=activation)  # type: ignore[arg-type]
+def test_the_cached_step_gives_the_logits_of_the_whole_forward(kind: str, activation: str) -> None:
+    config = ModelConfig(n_layer=2, n_head=2, d_model=32, context=24, norm=kind, activation=activation)  # type: ignore[arg-type]
     m, b = model(config), batch(3)
     cache = m.new_cache(3, config.context)
     with torch.inference_mode():
