@@ -154,8 +154,9 @@ def _arms(
 def _arm(run_dir: Path, name: str, arm: Arm, t: Tokenizer, rows: int, context: int, tick: Tick) -> ArmData:
     candidates = split.Candidates(rows * context + 1)
     data = _tokenise(run_dir, name, arm, t, split.USUAL, candidates, tick)
-    target = split.target_tokens(data.train.tokens + data.heldout.tokens, rows, context)
-    if data.heldout.tokens < target:
+    total = data.train.tokens + data.heldout.tokens
+    target = split.target_tokens(total, rows, context)
+    if not split.is_fit(data.heldout.tokens, total, target):
         first = data
         data = _tokenise(run_dir, name, arm, t, candidates.rule(target), None, tick)
         if data.content_sha256 != first.content_sha256:

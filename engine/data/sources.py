@@ -146,6 +146,7 @@ def _walk(top: Path, run_dir: Path, skipped: Counter[str]) -> list[Path]:
             dirs.clear()
             continue
         dirs[:] = [d for d in dirs if not d.startswith(".")]
+        skipped.update("links to folders" for d in dirs if os.path.islink(os.path.join(folder, d)))
         for name in names:
             if name.startswith("."):
                 skipped["hidden files"] += 1

@@ -1,8 +1,8 @@
 """Which pieces of an arm are held out.
 
 By the hash of their text: the smallest 2 % of all hashes. So a piece keeps its side when others are added, and
-identical pieces are on the same side. A small arm whose 2 % are too little to measure anything gives more pieces, in
-the order of their hashes, and the last one only in part.
+identical pieces are on the same side. A small arm whose 2 % are too little to measure anything, or by chance a large
+part of it, gives as much as is needed instead: pieces in the order of their hashes, the last one only in part.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import hashlib
 from msgspec import Struct
 
 SHARE = 0.02  # of the pieces
-SMALL_SHARE = 0.05  # of the tokens, at most, in an arm where 2 % of the pieces are too little
+GREATEST_SHARE = 0.05  # of the tokens, unless a single row is more
 _RANGE = 1 << 64
 USUAL_LIMIT = int(SHARE * _RANGE)
 
@@ -32,8 +32,13 @@ def piece_hash(text: bytes) -> int:
 
 
 def target_tokens(total: int, rows: int, context: int) -> int:
-    """Tokens that the held-out part should have: `rows` rows, at most 5 % of all, at least one row."""
-    return max(context + 1, min(rows * context + 1, int(SMALL_SHARE * total)))
+    """Tokens that are enough to hold out: `rows` rows, at most 5 % of all, at least one row."""
+    return max(context + 1, min(rows * context + 1, int(GREATEST_SHARE * total)))
+
+
+def is_fit(held: int, total: int, target: int) -> bool:
+    """Whether the usual rule held out neither too little nor, of an arm of few pieces, too much."""
+    return target <= held <= max(target, int(GREATEST_SHARE * total))
 
 
 class Candidates:
