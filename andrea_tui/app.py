@@ -4,6 +4,7 @@ feed thread → message → store → frozen view → widgets;  key or palette �
 """
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -16,6 +17,10 @@ from typing import ClassVar
 if os.environ.get("SSH_CONNECTION"):
     # Read when textual is imported. One PageDown costs 13 kB instead of 164 kB without animations.
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+
+# Nothing that is made while modules are imported and a history is read is garbage; looking for some doubles the
+# time of both. On again when the history is there.
+gc.disable()
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -32,6 +37,8 @@ from andrea_tui.screens.overview import Overview
 from andrea_tui.screens.quit import QuitPanel
 from andrea_tui.widgets.pane import Pane
 from engine.errors import BadInput
+
+gc.enable()
 
 REDRAW = 0.5  # seconds: at most twice a second
 _GRACE = 3.0  # seconds for the loop to end by itself once the terminal is gone
@@ -65,6 +72,7 @@ class CockpitApp(App[int]):
         """The terminal is gone."""
 
     def __init__(self, run_dir: Path, runner: Runner, *, watch: bool = False, start: bool = False) -> None:
+        gc.disable()
         super().__init__()
         self.run_dir, self.runner, self.only_watch = run_dir, runner, watch
         self._start = start and not watch
@@ -97,6 +105,7 @@ class CockpitApp(App[int]):
 
     def on_unmount(self) -> None:
         self.feed.close()
+        gc.enable()
 
     def on_cockpit_app_fed(self) -> None:
         first = self.store.revision == 0
@@ -104,6 +113,9 @@ class CockpitApp(App[int]):
             self.store.apply(update)
         if first or (self.store.loading is None and not self._whole):
             self._whole = self.store.loading is None
+            if self._whole:
+                gc.freeze()
+                gc.enable()
             self._redraw()  # the first look and the whole history don't wait for the next beat
         if self._stopping and not self.store.trainer.alive:
             self.exit(self.store.trainer.exit_code or 0)

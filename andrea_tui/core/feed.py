@@ -1,14 +1,14 @@
 """The thread that looks at the run directory and hands immutable updates to whoever draws.
 
-It never touches the screen and never waits for it: updates go into a short queue; while nobody takes them
-(a stalled terminal) it reads no further. It is the only reader of the run's files in the cockpit.
+It never touches the screen. One update is under way at a time: while nobody takes it (a stalled terminal) it
+reads no further. It is the only reader of the run's files in the cockpit.
 """
 
 import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,7 @@ from engine.rundir.records import Event, LossLine, SampleLine, Status, decode
 
 TICK = 0.25  # seconds
 RESOURCES_EVERY = 2.0
-_QUEUE = 8  # updates that nobody took
-_PIECES = 4  # of a file in one update
+_PIECES = 2  # of a file in one update
 _LOG_TAIL = 1 << 16  # bytes of trainer.log that are of interest at first
 
 
@@ -69,9 +68,12 @@ class Feed:
         self._reader = Reader(run_dir, runner)
         self._run_dir = run_dir
         self._notify, self._hung_up, self._tty = notify, hung_up, tty
-        self._updates: list[Update] = []
-        self._mutex = threading.Lock()
+        self._update: Update | None = None  # that nobody took yet
         self._stop = threading.Event()
+        # Set while nothing is under way. Decoding and applying take turns: side by side they would only fight
+        # for the interpreter, and a stalled screen would fill the memory.
+        self._free = threading.Event()
+        self._free.set()
         self._bell: Any = None
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
@@ -80,14 +82,16 @@ class Feed:
 
     def close(self) -> None:
         self._stop.set()
+        self._free.set()
         if self._thread.is_alive():
             self._thread.join(2)
 
-    def take(self) -> list[Update]:
-        """All that came since the last call, oldest first. From any thread."""
-        with self._mutex:
-            taken, self._updates = self._updates, []
-        return taken
+    def take(self) -> Iterator[Update]:
+        """What came since the last call, at most one; the feed goes on when it was dealt with."""
+        update, self._update = self._update, None
+        if update is not None:
+            yield update
+            self._free.set()
 
     def _run(self) -> None:
         self._bell = _doorbell(self._run_dir)
@@ -114,16 +118,15 @@ class Feed:
         if self._tty is not None and self._hung_up is not None and _is_hung_up(self._tty):
             self._tty = None
             self._hung_up()
-        with self._mutex:
-            if len(self._updates) >= _QUEUE:
-                return False
+        if not self._free.wait(TICK):
+            return False
         try:
             update, more = self._reader.look()
         except Exception as e:  # noqa: BLE001  shown in the dashboard, and tried again
             update, more = Update(problems=(clean(f"feed: {type(e).__name__}: {e}"),)), False
         if update is not None:
-            with self._mutex:
-                self._updates.append(update)
+            self._free.clear()
+            self._update = update
             self._notify()
         return more
 

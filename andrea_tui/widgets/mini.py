@@ -25,18 +25,18 @@ def _plot(v: MiniView, w: int, h: int) -> list[list[Run]]:
     found = decimate.robust_range(y)
     if found is None:
         return [[(fmt.NA, "dim")]]
-    low, high = (
-        found
-        if found[1] > found[0]
-        else (found[0] - 1e-9 - abs(found[0]) / 10, found[1] + abs(found[1]) / 10)
-    )
+    low, high = found
+    if (pad := 0.05 * max(abs(low), abs(high)) - (high - low) / 2) > 0:  # noise of a constant is not blown up
+        low, high = low - pad, high + pad
+    if high <= low:
+        low, high = low - 1, high + 1
     dots = raster.line((high - y) / (high - low) * (h * 4 - 1), h * 4, cols * 2, window.stretch)
     codes = raster.codes(dots)
     chars = np.where(codes > 0, codes, raster.SPACE).astype(np.uint32)
     styles = np.full(chars.shape, STYLES.index("ema"), np.int8)
     out: list[list[Run]] = []
     for i in range(h):
-        text = fmt.number(found[1], 2) if i == 0 else (fmt.number(found[0], 2) if i == h - 1 else "")
+        text = _label(high) if i == 0 else (_label(low) if i == h - 1 else "")
         axis: list[Run] = [(fit(text, label - 1, right=True) + " ", "dim")] if label else []
         out.append([*axis, *row_of(chars[i], styles[i])])
     return out
@@ -65,3 +65,7 @@ def _arm(a: ArmView, width: int, most: float) -> list[Run]:
         (fit(a.name, name) + " ", "text"), ("█" * full + " " * (wide - full), "bar"), (loss, "bold"),
         (fit(trend, 8, right=True), "good" if (a.trend or 0) < 0 else "dim"),
     ]  # fmt: skip
+
+
+def _label(x: float) -> str:
+    return fmt.short(x) if abs(x) >= 1000 else fmt.number(x, 2)

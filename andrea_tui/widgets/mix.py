@@ -1,5 +1,7 @@
 """The mix: what share of the last steps' rows each arm got, between its floor and its cap."""
 
+import math
+
 from andrea_tui.core import fmt
 from andrea_tui.core.views import ArmView, MixView
 from andrea_tui.widgets.paint import Line, Run, bar, boxed, cells, fit
@@ -31,14 +33,15 @@ class MixPane(Pane[MixView]):
             return [[("no row drawn yet", "dim")]]
         bpb = any(a.bpb is not None for a in v.arms) and width >= 30
         loss = width >= 22
-        numbers = 5 + (6 if loss else 0) + (6 if bpb else 0)
-        name = min(max(cells(a.name) for a in v.arms), max(4, (width - numbers) // 2))
+        numbers = 4 + (5 if loss else 0) + (5 if bpb else 0)
+        name = min(max(cells(a.name) for a in v.arms), max(4, (width - numbers - 1) // 2))
+        top = _scale(v)
         wide = width - name - numbers - 1
         head: list[Run] = [
-            (fit("", name + 1 + max(0, wide)), "dim"), (fit("share", 5, right=True), "dim"),
-            (fit("loss", 6, right=True) if loss else "", "dim"), (fit("bpb", 6, right=True) if bpb else "", "dim"),
+            (fit("", name + 1 + max(0, wide)), "dim"), (fit("%", 4, right=True), "dim"),
+            (fit("loss", 5, right=True) if loss else "", "dim"), (fit("bpb", 5, right=True) if bpb else "", "dim"),
         ]  # fmt: skip
-        rows = [_row(a, name, wide, loss, bpb) for a in v.arms[self.top :]]
+        rows = [_row(a, name, wide, loss, bpb, top) for a in v.arms[self.top :]]
         if height < 2:
             return rows
         shown = height - 1
@@ -48,14 +51,20 @@ class MixPane(Pane[MixView]):
         return [head, *rows]
 
 
-def _row(a: ArmView, name: int, wide: int, loss: bool, bpb: bool) -> list[Run]:
+def _scale(v: MixView) -> float:
+    """The share at the bars' end: the greatest share or cap below 1, in tenths, so that it stands still."""
+    most = max([a.share for a in v.arms] + [a.cap for a in v.arms if a.cap is not None and a.cap < 1])
+    return min(1.0, math.ceil(most * 10 + 0.1) / 10)
+
+
+def _row(a: ArmView, name: int, wide: int, loss: bool, bpb: bool, top: float) -> list[Run]:
     gone = a.floor is None and a.cap is None
     runs: list[Run] = [(fit(a.name, name), "dim" if gone else "text"), (" ", "text")]
     if wide >= 3:
-        runs += bar(a.share, wide, (a.floor, a.cap))
-    runs.append((fit(f"{a.share * 100:.0f}%", 5, right=True), "bold"))
+        runs += bar(a.share / top, wide, [None if m is None else m / top for m in (a.floor, a.cap)])
+    runs.append((fit(f"{a.share * 100:.0f}%", 4, right=True), "bold"))
     if loss:
-        runs.append((fit("–" if a.loss is None else fmt.number(a.loss, 2), 6, right=True), "text"))
+        runs.append((fit("–" if a.loss is None else fmt.number(a.loss, 2), 5, right=True), "text"))
     if bpb:
-        runs.append((fit("–" if a.bpb is None else fmt.number(a.bpb, 2), 6, right=True), "text"))
+        runs.append((fit("–" if a.bpb is None else fmt.number(a.bpb, 2), 5, right=True), "text"))
     return runs

@@ -175,8 +175,9 @@ def _cells(line: Line) -> list[tuple[str, str]]:
 def bar(share: float, width: int, marks: Sequence[float | None] = ()) -> list[Run]:
     """A bar of a share of 0 to 1, with ┊ at the marks."""
     share = min(max(share, 0.0), 1.0) if share == share else 0.0
-    full = round(share * width)
-    text = ["█"] * full + [" "] * (width - full)
+    halves = round(share * width * 2)
+    text = ["█"] * (halves // 2) + ["▌"] * (halves % 2)
+    text += [" "] * (width - len(text))
     at = {min(int(m * width), width - 1) for m in marks if m is not None and 0 < m < 1}
     out: list[Run] = []
     for i, c in enumerate(text):
