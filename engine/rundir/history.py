@@ -30,7 +30,7 @@ class Column:
         return self._data[: self._n]
 
     def replace_from(self, index: int, values: Any) -> None:
-        """Cut to `index` entries, then append."""
+        """Cut to `index` entries, then append. None becomes NaN in a column of floats."""
         new = np.asarray(values, self._data.dtype)
         end = index + len(new)
         if end > len(self._data):
@@ -130,7 +130,7 @@ class History:
         """Take the file's next lines in. Returns the first index whose content changed."""
         if not lines:
             return len(self)
-        steps = np.fromiter((x.step for x in lines), np.int64, len(lines))
+        steps = np.array([x.step for x in lines], np.int64)
         # A line survives its own batch when every later one is of a later step.
         later = np.minimum.accumulate(steps[::-1])[::-1]
         survives = np.append(steps[:-1] < later[1:], True)
@@ -160,8 +160,8 @@ class History:
     def _replace_from(self, cut: int, lines: Sequence[LossLine]) -> None:
         first, going_back = lines[0].step, cut < len(self)
         self._step.replace_from(cut, [x.step for x in lines])
-        self._loss.replace_from(cut, [_number(x.loss) for x in lines])
-        self._gnorm.replace_from(cut, [_number(x.gnorm) for x in lines])
+        self._loss.replace_from(cut, [x.loss for x in lines])
+        self._gnorm.replace_from(cut, [x.gnorm for x in lines])
         self._lr.replace_from(cut, [x.lr for x in lines])
         self._dt.replace_from(cut, [x.dt for x in lines])
         self._t.replace_from(cut, [x.t for x in lines])
@@ -173,7 +173,7 @@ class History:
                 self._rloss[arm] = Column(np.float32, cut, np.nan)
         for arm, column in self._rows.items():
             column.replace_from(cut, [x.rows.get(arm, 0) for x in lines])
-            self._rloss[arm].replace_from(cut, [_number(x.rloss.get(arm)) for x in lines])
+            self._rloss[arm].replace_from(cut, [x.rloss.get(arm) for x in lines])
         while self._bpb and self._bpb[-1][0] >= first:
             self._bpb.pop()
         self._bpb += [(x.step, x.bpb) for x in lines if x.bpb]
@@ -207,7 +207,3 @@ def canonical_samples(samples: list[SampleLine], new: Sequence[SampleLine]) -> l
             out = [y for y in out if y.step <= x.step and (y.step, y.prompt, y.mode) != key]
         out.append(x)
     return out
-
-
-def _number(x: float | None) -> float:
-    return float("nan") if x is None else x
