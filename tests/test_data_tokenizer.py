@@ -53,6 +53,12 @@ def test_no_text_can_forge_the_separator() -> None:
         assert 0 not in BPE.encode_batch([name])[0]
 
 
+def test_no_token_is_longer_than_a_word() -> None:
+    t = train(TokenizerConfig(vocab=270), iter(["-" * 5000, "x" * 5000, " " * 5000]))
+    assert t.n_bytes.max() == 32
+    assert t.decode_bytes(t.encode_batch(["x" * 100_001])[0]) == b"x" * 100_001
+
+
 def test_decoding_half_a_character_gives_a_replacement() -> None:
     ids = BYTES.encode_batch(["é"])[0]
     assert BYTES.decode(ids[:1]) == "\ufffd"

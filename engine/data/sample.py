@@ -8,6 +8,7 @@ from engine.config import Policy, TokenizerConfig
 from engine.data import sources, split
 
 SAMPLE = 32 * 1024 * 1024  # characters
+FED = 8 * 1024  # characters at once; the library collects 256 of these before it works on them
 
 
 class Thinned:
@@ -49,5 +50,6 @@ def tokenizer_sample(
                 thinned.add(piece)
         texts += thinned.kept
     for i, text in enumerate(texts):
-        tick("training tokenizer", i / len(texts))
-        yield text
+        for part in sources.split(text, FED):
+            tick("training tokenizer", i / len(texts))
+            yield part

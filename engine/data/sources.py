@@ -57,11 +57,11 @@ def pieces(run_dir: Path, name: str, arm: Arm, skipped: Counter[str]) -> Ticks:
         raise BadInput(f"{key}: {what} has no text" + (f" (skipped: {left_out})" if left_out else ""))
 
 
-def split(text: str) -> Iterator[str]:
-    """The text in pieces of at most PIECE characters, cut behind a newline where there is one; blank ones dropped."""
+def split(text: str, limit: int = PIECE) -> Iterator[str]:
+    """The text in pieces of at most `limit` characters, cut behind a newline if there is one; blank ones dropped."""
     start = 0
     while start < len(text):
-        end = start + PIECE
+        end = start + limit
         if end < len(text):
             end = text.rfind("\n", start, end) + 1 or end
         piece = text[start:end]

@@ -25,6 +25,9 @@ SEPARATOR_NAME = "<end of text>"
 ENCODE_CHUNK = (
     1 << 18
 )  # characters per native call: bounds memory and the time between two looks at the flags
+# GPT-2's words, but none longer than 32 characters: lines of a script without spaces, or of base64, are else one word
+# each, and the time of the training grows with words × length.
+_WORD = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}{1,32}| ?\p{N}{1,32}| ?[^\s\p{L}\p{N}]{1,32}|\s{1,32}(?!\S)|\s{1,32}"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 Ids = NDArray[np.uint16]
@@ -119,7 +122,9 @@ def _renumbered(model: dict[str, Any]) -> bytes:
 
 def _new(model: models.BPE) -> tokenizers.Tokenizer:
     native = tokenizers.Tokenizer(model)
-    native.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = pre_tokenizers.Split(tokenizers.Regex(_WORD), "isolated")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    native.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes])
     native.decoder = decoders.ByteLevel()
     return native
 
