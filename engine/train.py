@@ -205,7 +205,7 @@ class Trainer:
         s.event("audit", f"{len(lines)} sample texts in {took:.1f} s", step=self.step, seconds=took)
 
     def finish(self, code: int) -> int:
-        """The last checkpoint, its audit where the run is complete, the last word."""
+        """The last checkpoint, its audit where no signal asks to hurry, the last word."""
         s, step = self.s, self.step
         complete = code == EXIT_OK and step >= self.c.train.max_steps
         s.tell("stopping", "writing the last checkpoint", step=step, now=True)
@@ -221,7 +221,9 @@ class Trainer:
                 s.event("failed", text, step=step, code=EXIT_CANNOT_SAVE)
                 return EXIT_CANNOT_SAVE
         s.status.checkpoint_step = step
-        if complete and step not in s.audited:
+        if (
+            code == EXIT_OK and not self.flags.stop and step not in s.audited
+        ):  # the end was reached, nobody waits
             try:
                 self.make_audit()
             except StopRequested:
