@@ -3,6 +3,10 @@
 feed thread → message → store → frozen view → widgets;  key or palette → command → runner → signal → trainer.
 """
 
+# isort: off
+import andrea_tui.core.early  # noqa: F401  first: see there
+
+# isort: on
 import asyncio
 import gc
 import os
@@ -13,14 +17,6 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
-
-if os.environ.get("SSH_CONNECTION"):
-    # Read when textual is imported. One PageDown costs 13 kB instead of 164 kB without animations.
-    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
-
-# Nothing that is made while modules are imported and a history is read is garbage; looking for some doubles the
-# time of both. On again when the history is there.
-gc.disable()
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -38,7 +34,7 @@ from andrea_tui.screens.quit import QuitPanel
 from andrea_tui.widgets.pane import Pane
 from engine.errors import BadInput
 
-gc.enable()
+gc.enable()  # `early` turned it off
 
 REDRAW = 0.5  # seconds: at most twice a second
 _GRACE = 3.0  # seconds for the loop to end by itself once the terminal is gone

@@ -26,8 +26,13 @@ def number(x: float | None, digits: int = 3) -> str:
     if x is None or not math.isfinite(x):
         return NA
     if x != 0 and not 1e-3 <= abs(x) < 1e5:
-        return f"{x:.1e}".replace("e-0", "e-").replace("e+0", "e+")
+        return scientific(x)
     return f"{x:.{max(0, digits - max(0, len(str(int(abs(x)))) - 1))}f}"
+
+
+def scientific(x: float) -> str:
+    """2.1e-4, 1.0e9"""
+    return f"{x:.1e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
 def duration(seconds: float | None) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -85,7 +85,7 @@ class Board(Widget):
         yield FooterLine("footer")
 
 
-class Overview(Screen[None]):
+class Overview(Screen[None], inherit_bindings=False):
     """Keys go to the app's actions; the panes are shown what the store holds."""
 
     def __init__(self, store: Store) -> None:
@@ -128,7 +128,7 @@ class Overview(Screen[None]):
         dead = store.state(now).kind == "dead"
         if (dead, bool(alerts.alerts)) != (board.dead, board.alerts):
             board.dead, board.alerts = dead, bool(alerts.alerts)
-            board.refresh(layout=True)
+            self._replan()
             changed = slow = True
         boxes = board.boxes()
         self._show(boxes, "status", lambda: store.status_view(now))
@@ -157,6 +157,11 @@ class Overview(Screen[None]):
                 self._show(boxes, f"mini{i}", lambda view=view: view)  # type: ignore[misc]
         self._show(boxes, "footer", lambda: FooterView(commands.footer(store.watch, alive, width)))
 
+    def _replan(self) -> None:
+        # Asked of a child: a widget's layout forgets where its children lie only when one of them asks.
+        self.pane("status").refresh(layout=True)
+        self.call_after_refresh(self.update, True)
+
     def _show(self, boxes: Plan, name: str, view: Callable[[], Any]) -> None:
         if name in boxes:
             self.pane(name).show(view())
@@ -177,10 +182,9 @@ class Overview(Screen[None]):
     def show_full(self, name: str) -> None:
         """The pane over the whole screen; "" for all panes."""
         self._board.full = name
-        self._board.refresh(layout=True)
+        self._replan()
         if name:
             self.pane(name).focus()
-        self.call_after_refresh(self.update, True)
 
     def choose(self, number: int) -> None:
         """Focus the pane with that number; one that has no room here is opened full."""
@@ -202,5 +206,3 @@ class Overview(Screen[None]):
             self.show_full(name)
         else:
             self.pane(name).focus()
-
-    BINDINGS: ClassVar[list[BindingType]] = []

@@ -1,7 +1,7 @@
 """Alerts, worst first; blank when there are none."""
 
 from andrea_tui.core.views import Alert, AlertsView
-from andrea_tui.widgets.paint import Line, cells
+from andrea_tui.widgets.paint import Line, cells, clip
 from andrea_tui.widgets.pane import Pane
 
 
@@ -26,8 +26,6 @@ def _width(row: list[Alert]) -> int:
 
 def _line(row: list[Alert], width: int) -> Line:
     """The last item, a count of what has no room, is never the one that is cut."""
-    from andrea_tui.widgets.paint import clip
-
     if len(row) == 2 and row[1].text.startswith("(+"):
         row = [Alert(clip(row[0].text, max(0, width - 3 - cells(row[1].text))), row[0].tone), row[1]]
     runs = []

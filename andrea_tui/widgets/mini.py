@@ -1,5 +1,7 @@
 """Small charts for the big screen: one column each, over the whole run."""
 
+import math
+
 import numpy as np
 
 from andrea_tui.core import decimate, fmt, raster
@@ -46,7 +48,7 @@ class ArmLossPane(Pane[MixView]):
     """Loss per arm now, and against the window before."""
 
     def draw(self, v: MixView, width: int, height: int) -> list[Line]:
-        known = [a for a in v.arms if a.loss is not None]
+        known = [a for a in v.arms if a.loss is not None and math.isfinite(a.loss)]
         most = max((a.loss or 0.0 for a in known), default=0.0)
         rows = [_arm(a, width - 4, most) for a in known]
         if len(rows) > height - 2 > 0:

@@ -2,7 +2,7 @@
 
 from andrea_tui.core import fmt
 from andrea_tui.core.views import NumbersView, StatusView
-from andrea_tui.widgets.paint import Line, Run, fitting
+from andrea_tui.widgets.paint import Line, Run, clip, fitting
 from andrea_tui.widgets.pane import Pane
 
 
@@ -25,8 +25,6 @@ class StatusLine(Pane[StatusView]):
 
 
 def _name(name: str, width: int) -> str:
-    from andrea_tui.widgets.paint import clip
-
     return clip(name, max(8, width // 5))
 
 
@@ -58,4 +56,4 @@ class NumbersLine(Pane[NumbersView]):
 
 
 def _lr(x: float | None) -> str:
-    return fmt.NA if x is None else f"{x:.1e}".replace("e-0", "e-").replace("e+0", "e")
+    return fmt.NA if x is None else fmt.scientific(x)

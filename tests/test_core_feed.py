@@ -1,0 +1,131 @@
+"""The feed against real files, with nobody but the test to take its updates."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from andrea_tui.core.feed import Feed, Reader, Update
+from andrea_tui.core.store import Store
+from andrea_tui.runner import Runner, TrainerState
+from engine.rundir.records import LossLine, Status, encode
+
+
+class Rig:
+    """A feed and the store that it fills, without a screen."""
+
+    def __init__(self, run_dir: Path, runner: Runner | None = None) -> None:
+        self.store = Store(run_dir)
+        self.bell = threading.Event()
+        self.feed = Feed(run_dir, runner or Runner(run_dir), self.bell.set)
+
+    def until(self, condition: Callable[[Store], bool]) -> None:
+        for _ in range(400):
+            self.bell.wait(0.05)
+            self.bell.clear()
+            for u in self.feed.take():
+                self.store.apply(u)
+            if condition(self.store):
+                return
+        raise AssertionError("nothing came")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    r = Rig(tmp_path)
+    yield r
+    r.feed.close()
+
+
+def write(path: Path, steps: range, seg: int = 0) -> None:
+    data = b"".join(encode(LossLine(step=i, loss=2.0, seg=seg, rows={"a": 8})) for i in steps)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(fd, data)
+    os.close(fd)
+
+
+def test_it_follows_what_is_appended_torn_and_replaced(rig: Rig, tmp_path: Path) -> None:
+    rig.feed.start()
+    rig.until(lambda s: s.revision > 0)
+    write(tmp_path / ".loss.json", range(1, 101))
+    rig.until(lambda s: s.history.last == 100)
+    with (tmp_path / ".loss.json").open("ab") as f:
+        f.write(b'\0\0garbage\n{"step":101,"lo')
+        f.flush()
+        rig.until(lambda s: s.bad == 1)
+        f.write(b'ss":2.5}\n')
+    rig.until(lambda s: s.history.last == 101)
+    write(tmp_path / ".loss.json", range(51, 60), seg=1)
+    rig.until(lambda s: s.history.last == 59)
+    (tmp_path / ".status.json").write_bytes(
+        encode(Status(pid=1, seg=1, step=59, max_steps=100, phase=0, doing="x"))
+    )
+    rig.until(lambda s: s.status is not None and s.status_moved is not None)
+    (tmp_path / "trainer.log").write_bytes(b"hello \x1b[31mred\nhalf")
+    rig.until(lambda s: s.log == ["hello ␛[31mred"])
+    rig.until(lambda s: s.resources is not None)
+
+
+def test_a_long_history_comes_in_parts_and_says_so(rig: Rig, tmp_path: Path) -> None:
+    write(tmp_path / ".loss.json", range(1, 20_001))
+    seen: list[int | None] = []
+    rig.feed.start()
+
+    def done(s: Store) -> bool:
+        seen.append(s.loading)
+        return s.history.last == 20_000
+
+    rig.until(done)
+    assert len({x for x in seen if x is not None}) >= 2
+    assert seen[-1] is None
+
+
+def test_while_nobody_takes_its_update_it_reads_no_further_and_still_ends(rig: Rig, tmp_path: Path) -> None:
+    write(tmp_path / ".loss.json", range(1, 50_001))
+    rig.feed.start()
+    assert rig.bell.wait(10)
+    assert sum(len(u.loss) for u in [rig.feed._update] if u) < 50_000
+    rig.feed.close()
+    assert not rig.feed._thread.is_alive()
+
+
+def test_traps_are_named_and_nothing_blocks(rig: Rig, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".loss.json")
+    (tmp_path / ".events.json").symlink_to("/etc/passwd")
+    (tmp_path / ".status.json").write_bytes(b"[[[")
+    (tmp_path / "config.toml").write_text("[modell]\n")
+    rig.feed.start()
+    rig.until(lambda s: len(s.problems) == 4)
+    assert any("not a regular file" in p for p in rig.store.problems)
+    (tmp_path / ".loss.json").unlink()
+    write(tmp_path / ".loss.json", range(1, 4))
+    rig.until(lambda s: s.history.last == 3 and len(s.problems) == 3)
+
+
+def test_an_error_in_the_feed_is_shown_and_the_rest_goes_on(tmp_path: Path) -> None:
+    class Broken(Runner):
+        def poll(self) -> TrainerState:
+            raise RuntimeError("boom \x1b[2J")
+
+    r = Rig(tmp_path, Broken(tmp_path))
+    write(tmp_path / ".loss.json", range(1, 10))
+    r.feed.start()
+    try:
+        r.until(lambda s: s.history.last == 9 and any("boom ␛[2J" in p for p in s.problems))
+        assert any("boom" in a.text for a in r.store.alerts_view(time.time()).alerts)
+    finally:
+        r.feed.close()
+
+
+def test_nothing_new_is_no_update(tmp_path: Path) -> None:
+    write(tmp_path / ".loss.json", range(1, 10))
+    reader = Reader(tmp_path, Runner(tmp_path))
+    first, _ = reader.look()
+    assert isinstance(first, Update)
+    reader._next_resources = float("inf")
+    reader.look()
+    assert reader.look() == (None, False)
+    reader.close()
