@@ -119,6 +119,8 @@ class Overview(Screen[None], inherit_bindings=False):
 
     def update(self, force: bool = False) -> None:
         """Show the panes that are on the screen what changed since the last call."""
+        if not self._board.children:  # not composed yet, or taken down already
+            return
         now = time.time()
         store, board = self.store, self._board
         changed = force or store.revision != self._shown
