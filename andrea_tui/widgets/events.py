@@ -57,11 +57,13 @@ class EventsPane(Pane[EventsView]):
 def _event(e: EventRow) -> list[Run]:
     clock = time.strftime("%H:%M:%S" if time.time() - e.t < 86400 else "%d %b %H:%M", time.localtime(e.t))
     step = f" {fmt.count(e.step)}" if e.step else ""
+    # "started: started at step 0" is said once
+    text = e.text.removeprefix(e.name).lstrip(": ") if e.text.startswith(e.name) else e.text
     return [
         (fit(clock, 8) + " ", "dim"),
         (e.name, e.tone or "bold"),
         (step, "text"),
-        (" " + e.text if e.text else "", "dim" if not e.tone else "text"),
+        (" " + text if text else "", "dim" if not e.tone else "text"),
     ]
 
 

@@ -41,7 +41,7 @@ class MixPane(Pane[MixView]):
             (fit("", name + 1 + max(0, wide)), "dim"), (fit("%", 4, right=True), "dim"),
             (fit("loss", 5, right=True) if loss else "", "dim"), (fit("bpb", 5, right=True) if bpb else "", "dim"),
         ]  # fmt: skip
-        rows = [_row(a, name, wide, loss, bpb, top) for a in v.arms[self.top :]]
+        rows = [_row(a, name, wide, loss, bpb, top, v.steps > 0) for a in v.arms[self.top :]]
         if height < 2:
             return rows
         shown = height - 1
@@ -57,12 +57,12 @@ def _scale(v: MixView) -> float:
     return min(1.0, math.ceil(most * 10 + 0.1) / 10)
 
 
-def _row(a: ArmView, name: int, wide: int, loss: bool, bpb: bool, top: float) -> list[Run]:
+def _row(a: ArmView, name: int, wide: int, loss: bool, bpb: bool, top: float, drawn: bool) -> list[Run]:
     gone = a.floor is None and a.cap is None
     runs: list[Run] = [(fit(a.name, name), "dim" if gone else "text"), (" ", "text")]
     if wide >= 3:
         runs += bar(a.share / top, wide, [None if m is None else m / top for m in (a.floor, a.cap)])
-    runs.append((fit(f"{a.share * 100:.0f}%", 4, right=True), "bold"))
+    runs.append((fit(f"{a.share * 100:.0f}%" if drawn else "–", 4, right=True), "bold"))
     if loss:
         runs.append((fit("–" if a.loss is None else fmt.number(a.loss, 2), 5, right=True), "text"))
     if bpb:
