@@ -185,3 +185,14 @@ def test_formats() -> None:
         "n/a",
     ]
     assert fmt.percent(0.9999) == "99%"
+
+
+def test_phases_are_found_however_the_lines_come(tmp_path: Path) -> None:
+    s = Store(tmp_path)
+    s.apply(Update(loss=tuple(line(i, phase=i // 10) for i in range(1, 30))))
+    s.apply(Update(loss=tuple(line(i, phase=i // 10) for i in range(30, 35))))
+    assert s.chart_view().phases == (9, 19, 29)
+    s.apply(Update(loss=(line(20, phase=1), line(21, phase=1), line(22, phase=2))))
+    assert s.chart_view().phases == (9, 21)
+    s.apply(Update(loss=(line(1, phase=0),)))
+    assert s.chart_view().phases == ()

@@ -106,7 +106,7 @@ class Feed:
         start = time.monotonic()
         if self._bell is not None:
             try:
-                self._bell.watch(50, 50, int(TICK * 1000), self._stop)
+                self._bell.watch(100, 100, int(TICK * 1000), self._stop)
             except Exception:  # noqa: BLE001  the doorbell is a convenience: without it we still look
                 self._bell = None
         # It rings for every write: look at most twice as often as without it.

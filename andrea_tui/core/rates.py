@@ -30,7 +30,7 @@ def rates(history: History, status: Status | None) -> Rates:
     dt = dt[np.isfinite(dt) & (dt > 0)]
     if not len(dt):
         return Rates()
-    step_time, usual = float(dt.mean(dtype=np.float64)), float(np.median(dt))
+    step_time, usual = float(dt.mean(dtype=np.float64)), sorted(dt.tolist())[len(dt) // 2]
     if status is None:
         return Rates(step_time, usual)
     tokens = status.tokens_per_step / step_time if status.tokens_per_step > 0 else None

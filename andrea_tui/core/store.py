@@ -66,6 +66,8 @@ class Store:
         self.error = ""  # of a command that failed
         self._best: tuple[float, int] | None = None
         self._lost = 0
+        self._phases: list[int] = []  # last step before each change of phase
+        self._rates = Rates()
 
     # ---- in
 
@@ -73,7 +75,7 @@ class Store:
         self.revision += 1
         if names.LOSS in u.fresh:
             self.history, self.ema = History(), Ema(self.ema.decay)
-            self._best, self._lost = None, 0
+            self._best, self._lost, self._phases = None, 0, []
         if u.loss:
             self._refold(self.history.extend(u.loss))
         if names.SAMPLES in u.fresh:
@@ -95,6 +97,8 @@ class Store:
         self.policy = u.policy or self.policy
         self.files = self.files if u.files is None else u.files
         self.bad, self.loaded, self.problems = u.bad, u.loaded, u.problems
+        if u.loss or u.status or u.fresh:
+            self._rates = rates(self.history, self.status)
 
     def smooth(self, by: int) -> float:
         """Less or more smoothing; returns the new d."""
@@ -127,6 +131,13 @@ class Store:
                 self._best = (float(part[i]), start + i)
         loss = self.history.loss
         self._lost = int((loss != loss).sum())
+        self._note_phases(max(0, first - 1))
+
+    def _note_phases(self, first: int) -> None:
+        """Where the phase changes, looked for again from index `first` on."""
+        step, phase = self.history.step[first:], self.history.phase[first:]
+        at = np.flatnonzero(phase[1:] != phase[:-1])
+        self._phases = [s for s in self._phases if s < step[0]] + step[at].tolist() if len(step) else []
 
     def _confirm(self, events: tuple[Event, ...]) -> None:
         for e in events:
@@ -137,7 +148,7 @@ class Store:
     # ---- out
 
     def rates(self) -> Rates:
-        return rates(self.history, self.status)
+        return self._rates
 
     def state(self, now: float) -> State:
         still = now - self.status_moved if self.status_moved is not None else 0.0
@@ -196,7 +207,7 @@ class Store:
             ema=self.ema.values,
             decay=self.ema.decay,
             checkpoints=tuple(sorted(self._checkpoints())),
-            phases=self._phases(),
+            phases=tuple(self._phases[-50:]),
             loading=self.loading,
         )  # fmt: skip
 
@@ -283,11 +294,6 @@ class Store:
         if self.config is not None:
             return self.config.train.max_steps
         return self.status.max_steps if self.status is not None else None
-
-    def _phases(self) -> tuple[int, ...]:
-        phase = self.history.phase
-        at = (phase[1:] != phase[:-1]).nonzero()[0]
-        return tuple(int(self.history.step[i]) for i in at[-50:])
 
 
 def _bytes(e: Event) -> int:
