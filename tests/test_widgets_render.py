@@ -154,7 +154,7 @@ def test_a_spike_and_a_lost_step_are_marked() -> None:
     text = ["".join(t for t, _ in x) for x in lines]
     assert "▴" in text[1]
     assert "×" in text[-3]
-    assert any("◂" in x for x in text)
+    assert any("◄" in x for x in text)
 
 
 def test_panned_to_the_start_it_stays_there() -> None:

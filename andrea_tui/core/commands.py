@@ -14,32 +14,33 @@ class Command:
     changes: bool = False  # acts on the trainer: not for those who only watch
     when: str = ""  # "alive", "ended": only then in the footer
     group: str = "Panes"
+    short: str = ""  # the keys in the footer, where they are others
 
 
 COMMANDS = (
     Command("snapshot", "s", "snapshot", "Write a checkpoint and its audit now", "s", 1, True, "alive", "Training"),
-    Command("start", "r", "start again", "Start the stopped training again, from its newest checkpoint", "r", 1,
+    Command("start", "r", "start again", "Start the training again, from its newest checkpoint", "r", 1,
             True, "ended", "Training"),
     Command("stop", "q", "stop…", "Stop the training cleanly: counts five seconds down first", "q", 2, True,
             "alive", "Training"),
     Command("detach", "d,ctrl+q,ctrl+c", "detach", "Leave; the training goes on", "d", 3, False, "", "Training"),
-    Command("next_pane", "tab", "pane", "Next pane; shift+Tab the one before", "Tab", 4),
+    Command("next_pane", "tab", "pane", "Next pane", "Tab", 4),
     Command("zoom_pane", "enter", "full screen", "The focused pane over the whole screen, and back", "Enter", 9),
     Command("go_back", "escape", "back", "Back; never quits", "Esc"),
     Command("previous_pane", "shift+tab", "", "The pane before", "shift+Tab"),
     Command("pane", "1,2,3,4,5,6", "", "Choose a pane by its number", "1-6"),
     Command("zoom(1)", "plus,equals_sign", "zoom", "Chart: zoom in on the newest steps", "+", 0, group="Chart"),
     Command("zoom(-1)", "minus", "", "Chart: zoom out", "-", group="Chart"),
-    Command("zoom(0)", "0", "zoom", "Chart: the whole run", "+/-/0", 5, group="Chart"),
+    Command("zoom(0)", "0", "zoom", "Chart: the whole run", "0", 5, group="Chart", short="+/-/0"),
     Command("pan(1)", "left,h", "", "Chart: earlier steps; other panes: the text before", "← h", group="Chart"),
     Command("pan(-1)", "right,l", "", "Chart: later steps", "→ l", group="Chart"),
     Command("smooth(-1)", "comma", "", "Chart: less smoothing", ",", group="Chart"),
-    Command("smooth(1)", "full_stop", "smooth", "Chart: more smoothing", ",/.", 8, group="Chart"),
+    Command("smooth(1)", "full_stop", "smooth", "Chart: more smoothing", ".", 8, group="Chart", short=",/."),
     Command("log_scale", "y", "log", "Chart: logarithmic loss axis on and off", "y", 6, group="Chart"),
     Command("scroll(-1)", "up,k", "", "Audit: prompt before; lists: up", "↑ k"),
     Command("scroll(1)", "down,j", "", "Audit: next prompt; lists: down", "↓ j"),
     Command("help", "question_mark,f1", "help", "This help", "?", 7),
-    Command("toggle_mouse", "m", "", "Mouse off, so that the terminal can select and copy text, and on again", "m"),
+    Command("toggle_mouse", "m", "", "Mouse off, so that text can be copied; and on again", "m"),
     Command("toggle_theme", "", "", "Change between the dark and the light theme", ""),
 )  # fmt: skip
 
@@ -57,7 +58,7 @@ def footer(watch: bool, alive: bool, width: int) -> tuple[tuple[str, str], ...]:
     for c in sorted(usable(watch), key=lambda c: c.footer):
         if c.footer and c.when in ("", "alive" if alive else "ended"):
             label = "leave" if c.action == "detach" and not alive else c.label
-            items.append((c.shown, label))
+            items.append((c.short or c.shown, label))
     out: list[tuple[str, str]] = []
     used = 0
     for key, label in items:

@@ -48,7 +48,7 @@ def _text(watch: bool) -> Text:
         text.append(f"{group}\n", "bold")
         for c in usable:
             if c.group == group:
-                text.append(f"  {c.shown:<12}", "bold cyan")
+                text.append(f"  {c.shown:<12}", "bold")
                 text.append(f"{c.help}\n")
     text.append("Marks\n", "bold")
     for glyphs, meaning in _MARKS:

@@ -3,7 +3,7 @@
 from andrea_tui.core import fmt
 from andrea_tui.core.text import wrap
 from andrea_tui.core.views import AuditView, TextPair
-from andrea_tui.widgets.paint import Line, Run, boxed, cells, columns
+from andrea_tui.widgets.paint import Line, Run, boxed, columns
 from andrea_tui.widgets.pane import Pane
 
 
@@ -29,7 +29,13 @@ class AuditPane(Pane[AuditView]):
             if v.gone:
                 title.append((" (checkpoint pruned)", "warn"))
         right = f"prompt {self.index + 1}/{n} ↑↓" if n else ""
-        lines = _texts(v.texts[self.index], width - 4, height - 2) if n else [[("no audit yet", "dim")]]
+        lines: list[list[Run]] = [] if n else [[("no audit yet", "dim")]]
+        # Where there is room, as over the whole screen, the prompts after it follow.
+        for t in v.texts[self.index :] + v.texts[: self.index]:
+            room = height - 2 - len(lines) - (1 if lines else 0)
+            if lines and room < 6:
+                break
+            lines += ([[]] if lines else []) + _texts(t, width - 4, room)
         return boxed(title, right, lines, width, height, self.has_focus)
 
 
@@ -69,6 +75,3 @@ def _one(mode: str, prompt: str, text: str, width: int, height: int) -> list[lis
         if whole[at : at + 1] == "\n":
             at += 1
     return out
-
-
-__all__ = ["AuditPane", "cells"]

@@ -188,7 +188,7 @@ class Plot:
         if not math.isfinite(y):
             return
         row = min(max(int(y) // 4, 0), self.rows - 1)
-        text = "◂" + fmt.number(float(self.data.ema[i]))
+        text = "◄" + fmt.number(float(self.data.ema[i]))
         col = min(i * self.window.stretch // 2 + 1, self.cols)
         for k, c in enumerate(text[:_VALUE]):
             chars[row, col + k], styles[row, col + k] = ord(c), _S["ema"]
@@ -212,9 +212,9 @@ class Plot:
         decades = range(math.floor(self.low) - 1, math.ceil(self.high) + 1)
         fine = [math.log10(m) + e for e in decades for m in (1, 2, 5)]
         inside = [t for t in fine if self.low - 1e-9 <= t <= self.high + 1e-9]
-        if 2 <= len(inside) <= self.rows:
+        if 3 <= len(inside) <= self.rows:
             return inside
-        return decimate.ticks(self.low, self.high, self._parts())
+        return [math.log10(t) for t in decimate.ticks(10**self.low, 10**self.high, self._parts()) if t > 0]
 
     def _x_axis(self) -> Line:
         chars = np.full(self.cols + self.right, ord("─"), np.uint32)
