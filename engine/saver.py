@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.config import KeepConfig
 from engine.layout import checkpoint_bytes
 from engine.rundir import checkpoint
-from engine.rundir.files import Appender
+from engine.rundir.files import Appender, say
 from engine.rundir.names import checkpoint_name
 from engine.rundir.records import Event, encode, event
 
@@ -122,7 +122,7 @@ class Saver:
             self._say(event("pruned", step=newest, seg=self._seg, text=f"pruned {_list(steps)}", steps=steps))
 
     def _say(self, e: Event) -> None:
-        print(e.text, flush=True)
+        say(e.text)
         self._events.append(encode(e))
 
 

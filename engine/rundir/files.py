@@ -77,6 +77,17 @@ def replace_file(path: Path, data: bytes, durable: bool = True) -> None:
         fsync_dir(path.parent)
 
 
+def say(text: str) -> None:
+    """A line for trainer.log, which is our stdout. That log lies on the run's disk too: a full one never stops us.
+
+    Not by print: what a failed flush leaves in its buffer fails again at exit and turns the exit code into 120.
+    """
+    try:
+        write_all(1, f"{text}\n".encode(errors="replace"))
+    except OSError:
+        pass  # what matters is an event as well, and events wait in memory
+
+
 def fsync_dir(path: Path) -> None:
     """Makes new names in the directory survive a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
