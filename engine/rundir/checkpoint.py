@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from engine.layout import HEADER_BYTES, checkpoint_bytes
 from engine.rundir.files import create_file, fsync_dir, open_regular, write_all
-from engine.rundir.names import checkpoint_name, checkpoint_step, is_checkpoint_temporary
+from engine.rundir.names import checkpoint_name, checkpoint_step, is_temporary
 
 _HEADER = struct.Struct("<ii")
 _PIECE = 1 << 23  # bytes hashed and written at a time
@@ -180,7 +180,7 @@ def set_aside(path: Path) -> Path:
 
 def remove_temporaries(run_dir: Path) -> list[str]:
     """Unlink what dead writers left. Only for the holder of the lock."""
-    left = sorted(e.name for e in os.scandir(run_dir) if is_checkpoint_temporary(e.name))
+    left = sorted(e.name for e in os.scandir(run_dir) if is_temporary(e.name))
     for name in left:
         os.unlink(run_dir / name)
     return left

@@ -14,7 +14,7 @@ DATA = "data"
 ARCHIVE = "archive"
 
 _CHECKPOINT = re.compile(r"step_([0-9]{6,10})\.bin")
-_TEMPORARY = re.compile(r"\.step_[0-9]{6,10}\.bin\.tmp-[0-9]+")
+_TEMPORARY = re.compile(r"\.(?:step_[0-9]{6,10}\.bin|(?:status|state|samples)\.json)\.tmp-[0-9]+")
 
 
 def checkpoint_name(step: int) -> str:
@@ -28,5 +28,6 @@ def checkpoint_step(name: str) -> int | None:
     return int(m[1]) if m and checkpoint_name(int(m[1])) == name else None
 
 
-def is_checkpoint_temporary(name: str) -> bool:
+def is_temporary(name: str) -> bool:
+    """A file that the trainer was writing, of a checkpoint or of a sidecar that is replaced whole."""
     return _TEMPORARY.fullmatch(name) is not None
