@@ -11,6 +11,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.layout import HEADER_BYTES, checkpoint_bytes
-from engine.rundir.files import create_file, fsync_dir, open_regular, write_all
+from engine.rundir.files import create_file, fsync_dir, open_regular, unlink_if_there, write_all
 from engine.rundir.names import checkpoint_name, checkpoint_step, is_temporary
 
 _HEADER = struct.Struct("<ii")
@@ -46,7 +47,7 @@ def write(
     """Write `step_N.bin` durably; returns (sha256, bytes).
 
     `parts` are weights, m and v, float32, n_params each. `before_rename` gets the sha256 once the data is on
-    the disk and must raise OSError to forbid the file its name. On any error the temporary is gone, an older
+    the disk and must raise OSError to forbid the file its name. On any error the temporary is unlinked, an older
     file of that name is as it was, and the error is raised. Non-finite weights raise ValueError.
     """
     n = len(parts[0])
@@ -57,6 +58,7 @@ def write(
     path = run_dir / checkpoint_name(step)
     temporary = run_dir / f".{path.name}.tmp-{os.getpid()}"
     size = checkpoint_bytes(n)
+    unlink_if_there(temporary)  # where an unlink failed below, the same step can still be tried again
     fd = create_file(temporary)
     try:
         try:
@@ -68,7 +70,8 @@ def write(
         before_rename(digest)
         os.rename(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        with suppress(OSError):  # the first error is the one to tell
+            os.unlink(temporary)
         raise
     fsync_dir(run_dir)
     return digest, size

@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -60,7 +61,7 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
 def replace_file(path: Path, data: bytes, durable: bool = True) -> None:
     """The file is wholly the old or wholly the new one, whatever happens. Not durable: no fsync, for `.status.json`."""
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    _unlink_if_there(temporary)
+    unlink_if_there(temporary)
     fd = create_file(temporary)
     try:
         try:
@@ -71,7 +72,8 @@ def replace_file(path: Path, data: bytes, durable: bool = True) -> None:
             os.close(fd)
         os.rename(temporary, path)
     except OSError:
-        _unlink_if_there(temporary)
+        with suppress(OSError):  # the first error is the one to tell; the next replace removes it
+            unlink_if_there(temporary)
         raise
     if durable:
         fsync_dir(path.parent)
@@ -97,7 +99,8 @@ def fsync_dir(path: Path) -> None:
         os.close(fd)
 
 
-def _unlink_if_there(path: Path) -> None:
+def unlink_if_there(path: Path) -> None:
+    """Raises OSError where it is there and stays."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -151,12 +154,14 @@ class Appender:
     def close(self) -> None:
         with self._lock:
             self._drain()
-            os.close(self._fd)
+            self._close()
 
     def _drain(self) -> None:
         while self._queue:
             data = self._queue[0]
             try:
+                if self._fd < 0:
+                    self._fd = open_regular(self.path, _APPEND)
                 n = os.write(self._fd, data)
             except OSError as e:
                 self.last_error = e
@@ -168,10 +173,16 @@ class Appender:
         self.last_error = None
 
     def _start_over(self, error: OSError) -> None:
-        os.close(self._fd)
-        self._fd = open_regular(self.path, _APPEND)
         self._queue = deque([b"\n", *self._unsynced])  # the newline ends whatever was torn
         self.last_error = error
+        with suppress(OSError):  # on Linux the descriptor is gone all the same
+            self._close()
+
+    def _close(self) -> None:
+        """A closed descriptor's number soon belongs to another file: it is forgotten at once."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def _end_torn_tail(self) -> None:
         size = os.fstat(self._fd).st_size
