@@ -14,6 +14,7 @@ from textual.widget import Widget
 from andrea_tui.core import commands
 from andrea_tui.core.store import Store
 from andrea_tui.core.views import FooterView
+from andrea_tui.screens.narrow import NarrowCompositor
 from andrea_tui.screens.plan import PANES, Plan, plan
 from andrea_tui.widgets.alerts import AlertsLine
 from andrea_tui.widgets.audit import AuditPane
@@ -90,6 +91,7 @@ class Overview(Screen[None], inherit_bindings=False):
 
     def __init__(self, store: Store) -> None:
         super().__init__()
+        self._compositor = NarrowCompositor()
         self.store = store
         self._board = Board()
         self._shown = -1  # revision of the store that is on the screen

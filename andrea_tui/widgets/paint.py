@@ -144,19 +144,21 @@ def fitting(items: Sequence[tuple[Sequence[Run], int]], width: int, gap: int = 2
     return out
 
 
-def changed(old: Line, new: Line) -> tuple[int, int] | None:
-    """The first and the one after the last cell in which two lines of one width differ; None: equal."""
+_GAP = 12  # equal cells that cost less to send again than to jump over
+
+
+def changed(old: Line, new: Line) -> list[tuple[int, int]]:
+    """Spans [first, end) of cells in which two lines of one width differ, near ones joined; empty: equal."""
     if old == new:
-        return None
-    a, b = _cells(old), _cells(new)
-    n = min(len(a), len(b))
-    start = next((i for i in range(n) if a[i] != b[i]), n)
-    if start == n and len(a) == len(b):
-        return None
-    end = max(len(a), len(b))
-    if len(a) == len(b):
-        end = next(i for i in range(n, 0, -1) if a[i - 1] != b[i - 1])
-    return start, end
+        return []
+    spans: list[tuple[int, int]] = []
+    for i, (a, b) in enumerate(zip(_cells(old), _cells(new), strict=True)):
+        if a != b:
+            if spans and i - spans[-1][1] <= _GAP:
+                spans[-1] = (spans[-1][0], i + 1)
+            else:
+                spans.append((i, i + 1))
+    return spans
 
 
 def _cells(line: Line) -> list[tuple[str, str]]:

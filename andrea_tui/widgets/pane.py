@@ -63,10 +63,9 @@ class Pane(Widget, Generic[V]):
             return
         old = self._lines
         self._compose_lines()
-        regions = []
+        regions: list[Region] = []
         for y, (a, b) in enumerate(zip(old, self._lines, strict=True)):
-            if (span := changed(a, b)) is not None:
-                regions.append(Region(span[0], y, span[1] - span[0], 1))
+            regions += [Region(start, y, end - start, 1) for start, end in changed(a, b)]
         if regions:
             self.refresh(*regions)
 
