@@ -50,6 +50,9 @@ class Notes:
     def __getitem__(self, field: str) -> int:
         return int(self._array[self.FIELDS.index(field)])
 
+    def now(self) -> dict[str, int]:
+        return {field: self[field] for field in self.FIELDS}
+
     def __setitem__(self, field: str, value: int) -> None:
         self._array[self.FIELDS.index(field)] = value
 

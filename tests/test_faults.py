@@ -78,7 +78,7 @@ class Striker:
         os.kill(pid, signal.SIGUSR1)
         strace.communicate(timeout=60)
         calls = _calls(trace.read_text())
-        wrong = violations(run, script.Notes(run), any(call == "unlink" for call, _, _ in faults))
+        wrong = violations(run, script.Notes(run).now(), any(call == "unlink" for call, _, _ in faults))
         shutil.rmtree(run)
         trace.unlink()
         return calls, wrong
@@ -105,7 +105,7 @@ def numbered(calls: list[str]) -> list[tuple[str, int]]:
     return [(name, calls[: i + 1].count(name)) for i, name in enumerate(calls)]
 
 
-def violations(run: Path, notes: script.Notes, unlink_struck: bool) -> list[str]:
+def violations(run: Path, notes: dict[str, int], unlink_struck: bool) -> list[str]:
     out = []
     lived = bool(notes["lived"])
     if notes["crashed"]:
