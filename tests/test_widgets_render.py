@@ -88,6 +88,7 @@ CASES: list[tuple[type[Pane[Any]], list[Any]]] = [
             *[chart(n) for n in (0, 1, 2, 23, 3000)],
             chart(0, loading=40),
             shifted(999_999_900),
+            shifted(2**31 - 101),
             ALL_LOST,
         ],
     ),

@@ -77,12 +77,18 @@ class Buckets:
     lost: NDArray[np.bool_]  # holds a step without a finite loss
 
 
+def _edges(step: NDArray[np.int32], w: Window) -> NDArray[np.int64]:
+    """Where each bucket starts in `step`, and where the last one ends: n+1 indices."""
+    edges = (np.arange(w.n + 1) + w.first) * w.size
+    # In the column's own type: else all of the column is converted first.
+    return np.searchsorted(step, np.minimum(edges, 2**31 - 1).astype(step.dtype), side="right")
+
+
 def buckets(
     step: NDArray[np.int32], loss: NDArray[np.float32], ema: NDArray[np.float64], w: Window
 ) -> Buckets:
     """Least and greatest loss, last EMA per bucket of the window. `step` rises; all three have one length."""
-    edges = (np.arange(w.n + 1) + w.first) * w.size
-    at = np.searchsorted(step, edges, side="right")
+    at = _edges(step, w)
     filled = at[1:] > at[:-1]
     low, high, last = (np.full(w.n, np.nan) for _ in range(3))
     lost = np.zeros(w.n, np.bool_)
@@ -99,7 +105,7 @@ def buckets(
 
 def sampled(step: NDArray[np.int32], values: NDArray[Any], w: Window) -> NDArray[np.float64]:
     """Mean of the finite values per bucket, NaN where there are none; for the small charts."""
-    at = np.searchsorted(step, (np.arange(w.n + 1) + w.first) * w.size, side="right")
+    at = _edges(step, w)
     filled = at[1:] > at[:-1]
     out = np.full(w.n, np.nan)
     if filled.any():
@@ -112,21 +118,27 @@ def sampled(step: NDArray[np.int32], values: NDArray[Any], w: Window) -> NDArray
     return out
 
 
-def robust_range(values: NDArray[Any]) -> tuple[float, float] | None:
-    """(least, greatest) of the values without far outliers; None where there are no finite values."""
-    v = np.asarray(values, np.float64)
+_SAMPLE = 20_000
+
+
+def robust_range(values: NDArray[Any], extremes: NDArray[Any] | None = None) -> tuple[float, float] | None:
+    """(least, greatest) without far outliers; None where there are no finite values.
+
+    What is far follows from quantiles of (a sample of) the values; the range is that of `extremes`, by default
+    all values, as far as they are not.
+    """
+    sample = np.asarray(values[:: max(1, len(values) // _SAMPLE)], np.float64)
+    sample = sample[np.isfinite(sample)]
+    v = np.asarray(values if extremes is None else extremes, np.float64)
     v = v[np.isfinite(v)]
     if not len(v):
         return None
-    sample = v[:: max(1, len(v) // 20_000)]
-    q_low, q_high = np.quantile(sample, (0.005, 0.995)) if len(sample) > 20 else (sample.min(), sample.max())
-    if len(sample) > 20 and q_high == q_low:
-        q_low, q_high = q_low - 1e-6, q_high + 1e-6
-    room = 0.5 * (q_high - q_low) if len(sample) > 20 else 0.0
-    inside = v[(v >= q_low - room) & (v <= q_high + room)]
-    if not len(inside):
-        inside = v
-    return float(inside.min()), float(inside.max())
+    if len(sample) > 20:
+        low, high = np.quantile(sample, (0.005, 0.995))
+        room = max(0.5 * (high - low), 1e-6)
+        inside = v[(v >= low - room) & (v <= high + room)]
+        v = inside if len(inside) else v
+    return float(v.min()), float(v.max())
 
 
 def nice_step(span: float, parts: int) -> float:

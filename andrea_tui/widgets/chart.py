@@ -135,8 +135,10 @@ class Plot:
     def _range(self) -> tuple[float, float, bool]:
         """The y axis, in scaled units, and whether there is nothing finite to show."""
         w, v = self.window, self.view
-        a, b = np.searchsorted(v.step, [w.start, w.end], side="right")
-        found = decimate.robust_range(self._scale(v.loss[a:b]))
+        a, b = np.searchsorted(v.step, np.array([w.start, min(w.end, 2**31 - 1)], v.step.dtype), side="right")
+        thin = v.loss[a:b][:: max(1, (b - a) // 20_000)]
+        extremes = np.concatenate([self.data.low, self.data.high])
+        found = decimate.robust_range(self._scale(thin), self._scale(extremes))
         if found is None:
             return 0.0, 1.0, True
         low, high = decimate.nice_range(*found, parts=self._parts())
