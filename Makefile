@@ -38,7 +38,7 @@ bench: .venv/ready
 	$(BIN)/python -m bench
 
 screenshots: .venv/ready
-	$(BIN)/python -m bench.screenshots
+	$(BIN)/python screenshots/make.py
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

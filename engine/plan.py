@@ -54,15 +54,15 @@ def announce(s: Session, device: Device, model: GPT, mix: Mix, seconds: float, s
         "step": f"{c.train.rows} rows, {s.status.tokens_per_step:,} tokens; about {seconds:.2g} s",
         "steps": f"{step:,} to {end:,} of {c.train.max_steps:,}; about {_duration(seconds * (end - step))}",
         "mix": f"policy {s.policy.name}: {mix.text(step + 1)}",
-        "checkpoints": f"{_size(size)} each, up to {kept} at a time; {_size(need)} more needed, {_size(free)} free",
+        "checkpoints": f"{_size(size)} each, up to {kept} at a time: {_size(need)} more, {_size(free)} free",
     }
     print("\n".join(f"  {k:12} {v}" for k, v in lines.items()), flush=True)
     changed = s.changed_keys()
     name = "resumed" if step else "started"
     s.event(
         name, f"{name} at step {step}: {lines['model'].split(':')[0]}, {device.name}, {device.precision}", step=step,
-        device=device.name, precision=device.precision, compile=device.compile, torch=str(torch.__version__), adamw=ADAMW,
-        params=model.flat.numel(), config=flat(c), policy=s.policy.name, plan=lines,
+        device=device.name, precision=device.precision, compile=device.compile, torch=str(torch.__version__),
+        adamw=ADAMW, params=model.flat.numel(), config=flat(c), policy=s.policy.name, plan=lines,
     )  # fmt: skip
     if changed:
         s.event("warning", f"config.toml changed since the segment before: {'; '.join(changed)}", step=step)

@@ -5,6 +5,7 @@ or a pure function of the step and the logged lines.
 """
 
 import math
+import os
 import time
 
 import numpy as np
@@ -27,7 +28,8 @@ from engine.rundir.records import LossLine, encode, f32
 from engine.saver import Saver
 from engine.session import Session
 
-SAVE_SECONDS = 120.0  # how long a stop tries to save on a full disk before it ends with exit 4
+# How long a stop tries to save on a full disk before it ends with exit 4.
+SAVE_SECONDS = float(os.environ.get("ANDREA_SAVE_SECONDS", "120"))
 DIVERGED_AFTER = 3  # steps in a row without a finite loss or gradient
 
 

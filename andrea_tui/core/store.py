@@ -257,7 +257,10 @@ class Store:
             EventRow(e.t, clean(e.event), e.step, clean(e.text), _TONES.get(e.event, ""))
             for e in self.events[-200:]
         ]
-        return EventsView(tuple(rows), tuple(self.log[-500:]), st.meaning, not st.alive and not self.watch)
+        # trainer.log says the events too, for whoever reads it alone: here they stand once
+        said = {text for e in self.events[-200:] for text in (clean(e.text), clean(f"{e.event}: {e.text}"))}
+        log = tuple(x for x in self.log[-500:] if x not in said)
+        return EventsView(tuple(rows), log, st.meaning, not st.alive and not self.watch)
 
     def resources_view(self) -> ResourcesView:
         s = self.status

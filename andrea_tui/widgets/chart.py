@@ -193,7 +193,7 @@ class Plot:
         text = "◄" + fmt.number(float(self.data.ema[i]))
         col = min(i * self.window.stretch // 2 + 1, self.cols)
         for k, c in enumerate(text[:_VALUE]):
-            chars[row, col + k], styles[row, col + k] = ord(c), _S["ema"]
+            chars[row, col + k], styles[row, col + k] = ord(c), _S["key"]
 
     # ---- axes
 

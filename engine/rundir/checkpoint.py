@@ -7,6 +7,7 @@ Reading trusts nothing: size, header, name, hash and numbers are checked before 
 
 import errno
 import hashlib
+import io
 import os
 import stat
 import struct
@@ -24,6 +25,7 @@ from engine.rundir.names import checkpoint_name, checkpoint_step, is_temporary
 
 _HEADER = struct.Struct("<ii")
 _PIECE = 1 << 23  # bytes hashed and written at a time
+_NUMBERS = 1 << 21  # float32 read and checked at a time
 
 
 class Damaged(Exception):
@@ -122,6 +124,17 @@ def load(path: Path, n_params: int, known: set[str] | None) -> tuple[int, list[N
 
     Raises Damaged with one line; nothing big is allocated before size and header are right.
     """
+    return _read(path, n_params, known, keep=True)
+
+
+def examine(path: Path, n_params: int, known: set[str] | None) -> str:
+    """The sha256 of a checkpoint that passes every check of `load`, in constant memory. Raises Damaged."""
+    return _read(path, n_params, known, keep=False)[2]
+
+
+def _read(
+    path: Path, n_params: int, known: set[str] | None, keep: bool
+) -> tuple[int, list[NDArray[np.float32]], str]:
     try:
         fd = open_regular(path)
     except OSError as e:
@@ -133,27 +146,38 @@ def load(path: Path, n_params: int, known: set[str] | None) -> tuple[int, list[N
                 f"{path.name}: {found.n_params:,} parameters, but config.toml describes {n_params:,}"
             )
         sha = hashlib.sha256(f.read(HEADER_BYTES))
-        parts = []
-        for _ in range(3):
-            part = np.empty(n_params, "<f4")
-            view = part.data.cast("B")
-            while view:
-                got = f.readinto(view[:_PIECE])
-                if not got:
-                    raise Damaged(f"{path.name}: shorter than its own size (it changed while it was read)")
-                sha.update(view[:got])
-                view = view[got:]
-            parts.append(part)
+        parts = [np.empty(n_params if keep else min(n_params, _NUMBERS), "<f4") for _ in range(3)]
+        finite, negative = True, False
+        for part in parts:
+            for i in range(0, n_params, _NUMBERS):
+                n = min(_NUMBERS, n_params - i)
+                piece = part[i : i + n] if keep else part[:n]
+                view = piece.data.cast("B")
+                _fill(f, view, path)
+                sha.update(view)
+                finite = finite and bool(np.isfinite(piece).all())
+                negative = negative or (part is parts[2] and bool((piece < 0).any()))
     digest = sha.hexdigest()
     if known is not None and digest not in known:
         raise Damaged(
             f"{path.name}: its sha256 {digest[:12]}… is in no checkpoint event of step {found.step}"
         )
-    if not all(_finite(p) for p in parts):
+    if not finite:
         raise Damaged(f"{path.name}: holds numbers that are not finite")
-    if (parts[2] < 0).any():
+    if negative:
         raise Damaged(f"{path.name}: Adam's v holds negative numbers")
     return found.step, parts, digest
+
+
+def _fill(f: io.FileIO, view: memoryview, path: Path) -> None:
+    while view:
+        try:
+            got = f.readinto(view)
+        except OSError as e:
+            raise Damaged(f"{path.name}: can't be read: {e.strerror or e}") from None
+        if not got:
+            raise Damaged(f"{path.name}: shorter than its own size (it changed while it was read)")
+        view = view[got:]
 
 
 def scan(run_dir: Path) -> tuple[list[Checkpoint], list[tuple[Path, str]]]:

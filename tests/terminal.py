@@ -1,0 +1,120 @@
+"""A program in a real pseudo-terminal, and an emulator (pyte) that says what a person sees."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyte
+
+TIMEOUT = 120.0
+
+
+class Terminal:
+    """Starts `andrea-tui ARGS` in a pty of that size. Use as a context manager; it kills what is left."""
+
+    def __init__(self, *args: str, columns: int = 120, lines: int = 40, cwd: Path | None = None) -> None:
+        self.screen = pyte.Screen(columns, lines)
+        self.raw = b""
+        self._stream = pyte.ByteStream(self.screen)
+        self._mutex = threading.Lock()
+        self.master, self.slave = pty.openpty()
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.before: list[Any] = termios.tcgetattr(self.slave)
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("TEXTUAL", "SSH_", "NO_COLOR"))}
+        env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "andrea_tui", *args], stdin=self.slave, stdout=self.slave, stderr=self.slave,
+            env=env, cwd=cwd, preexec_fn=self._own_terminal,
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._closing = False
+        self._reader.start()
+
+    def _own_terminal(self) -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._closing = True
+        self._reader.join(5)
+        os.close(self.master)
+        os.close(self.slave)
+
+    def _read(self) -> None:
+        while not self._closing:
+            if not select.select([self.master], [], [], 0.1)[0]:
+                continue
+            data = os.read(self.master, 65536)
+            with self._mutex:
+                self.raw += data
+                # pyte does not know the private modes with ":" and ">" that Textual asks terminals about
+                self._stream.feed(re.sub(rb"\x1b\[[<>=?][0-9;:]*[upqc]|\x1bP.*?\x1b\\", b"", data))
+
+    def text(self) -> str:
+        with self._mutex:
+            return "\n".join(self.screen.display)
+
+    def send(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def wait(self, pattern: str) -> re.Match[str]:
+        """Until the screen matches; the match."""
+        end = time.monotonic() + TIMEOUT
+        while True:
+            found = re.search(pattern, self.text())
+            if found:
+                return found
+            assert time.monotonic() < end, f"waited {TIMEOUT} s for {pattern!r} on\n{self.text()}"
+            assert self.process.poll() is None, (
+                f"ended with {self.process.poll()} before {pattern!r}\n{self.text()}"
+            )
+            time.sleep(0.05)
+
+    def ended(self) -> int:
+        """Its exit code, once it has ended."""
+        code = self.process.wait(TIMEOUT)
+        time.sleep(0.3)  # what it wrote last is on its way through the pty
+        return code
+
+    def restored(self) -> bool:
+        """Line settings as before, and every terminal mode that was switched on is off again."""
+        modes: dict[bytes, bool] = {}
+        for m in re.finditer(rb"\x1b\[\?([0-9;]+)([hl])", self.raw):
+            for mode in m[1].split(b";"):
+                modes[mode] = m[2] == b"h"
+        left = {
+            m for m, on in modes.items() if on and m not in (b"25", b"7")
+        }  # cursor and wrap are on by nature
+        same = termios.tcgetattr(self.slave) == self.before
+        assert not left, f"modes left on: {left}"
+        return same and modes.get(b"25", True)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def end(pid: int) -> None:
+    """Stop a trainer that a test leaves behind."""
+    if alive(pid):
+        os.kill(pid, signal.SIGKILL)
