@@ -12,8 +12,11 @@ from engine.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
 from engine.rundir.files import exists, replace_file
 
 _DESCRIPTION = """\
-andrea-tui DIR       train the run in DIR and show it; attaches where it is being trained already
-andrea-tui init DIR  make a run directory without starting
+andrea-tui DIR           train the run in DIR and show it; attaches where it is being trained already
+andrea-tui init DIR      make a run directory without starting
+andrea-tui verify DIR    check every file; --replay recomputes a checkpoint and compares
+andrea-tui rollback DIR --to STEP   go on from an earlier checkpoint
+andrea-tui prune DIR     remove old snapshots
 
 A directory that is not there yet is made with the preset that fits the machine."""
 
@@ -23,6 +26,11 @@ def run(argv: list[str]) -> int:
     try:
         if argv[:1] == ["init"]:
             return _init(argv[1:])
+        if argv[:1] and argv[0] in ("verify", "rollback", "prune"):
+            from andrea_tui import maintenance
+
+            command = getattr(maintenance, f"{argv[0]}_command")
+            return int(command(argv[1:]))
         return _fly(argv)
     except BadInput as e:
         print(e, file=sys.stderr)
@@ -31,7 +39,7 @@ def run(argv: list[str]) -> int:
 
 def _fly(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="andrea-tui", usage="andrea-tui DIR [options] | andrea-tui init DIR [options]",
+        prog="andrea-tui", usage="andrea-tui DIR [options] | andrea-tui init|verify|rollback|prune DIR [options]",
         description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("run_dir", type=Path, metavar="DIR", help="the run directory")
@@ -40,6 +48,9 @@ def _fly(argv: list[str]) -> int:
     )
     parser.add_argument(
         "--plain", action="store_true", help="log lines instead of the dashboard, as without a terminal"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="start although the disk is too small for the checkpoints"
     )
     parser.add_argument("--version", action="version", version=f"andrea-tui {metadata.version('andrea-tui')}")
     _add_init_options(parser)
@@ -62,7 +73,7 @@ def _fly(argv: list[str]) -> int:
         c = config.load_config(run_dir / config.CONFIG_FILE)
         print(f"{run_dir}: new run, {args.preset or fitting_preset()}: {c.model.n_layer} layers of {c.model.d_model}, "
               f"{c.train.max_steps:,} steps; arms: {', '.join(policy.arms)}", flush=True)  # fmt: skip
-    runner = Runner(run_dir)
+    runner = Runner(run_dir, ("--force",) if args.force else ())
     if args.plain or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         from andrea_tui.plain import fly_plain
 

@@ -37,8 +37,10 @@ class TrainerState:
 class Runner:
     """The trainer of one run directory, seen from outside. Safe to use from several threads."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, options: tuple[str, ...] = ()) -> None:
+        """`options` of the engine's command line, for the trainers that are started from here."""
         self.run_dir = run_dir
+        self._options = options
         self._child: subprocess.Popen[bytes] | None = None
         self._pidfd: int | None = None
         self._holder: lock.Holder | None = None
@@ -49,14 +51,14 @@ class Runner:
         with self._mutex:
             return self._poll()
 
-    def start(self, extra: tuple[str, ...] = ()) -> TrainerState:
+    def start(self) -> TrainerState:
         """Start the trainer, detached, unless one holds the run. Raises OSError where that fails."""
         with self._mutex:
             state = self._poll()
             if state.alive:
                 return state
             self._forget()
-            self._child = _spawn(self.run_dir, extra)
+            self._child = _spawn(self.run_dir, self._options)
             self._pidfd = os.pidfd_open(self._child.pid)
             return self._poll()
 
@@ -146,13 +148,13 @@ class Runner:
             self._pidfd = None
 
 
-def _spawn(run_dir: Path, extra: tuple[str, ...]) -> subprocess.Popen[bytes]:
+def _spawn(run_dir: Path, options: tuple[str, ...]) -> subprocess.Popen[bytes]:
     log = open_regular(run_dir / names.LOG, _LOG)
     # The child inherits the mask: a signal that arrives before its handlers are there waits for them.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", "engine", str(run_dir), *extra],
+            [sys.executable, "-m", "engine", str(run_dir), *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -16,6 +16,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m engine", description="Train the run in a run directory.")
     parser.add_argument("run_dir", type=Path, help="made by `andrea-tui init`")
     parser.add_argument("--stop-at", type=int, metavar="N", help="stop cleanly after step N")
+    parser.add_argument(
+        "--force", action="store_true", help="start although the disk is too small for the checkpoints"
+    )
     args = parser.parse_args(argv)
     try:
         session = Session(args.run_dir, flags)
@@ -23,7 +26,7 @@ def main(argv: list[str]) -> int:
         print(e, file=sys.stderr)
         return EXIT_BAD_INPUT
     try:
-        return _train(session, args.stop_at)
+        return _train(session, args.stop_at, args.force)
     except BadInput as e:
         session.event("failed", str(e), code=EXIT_BAD_INPUT)
         return EXIT_BAD_INPUT
@@ -41,7 +44,7 @@ def main(argv: list[str]) -> int:
         session.close()
 
 
-def _train(s: Session, stop_at: int | None) -> int:
+def _train(s: Session, stop_at: int | None, force: bool) -> int:
     from engine.data.manifest import load_tokenizer
     from engine.data.prepare import prepare
     from engine.data.rows import Rows
@@ -60,7 +63,7 @@ def _train(s: Session, stop_at: int | None) -> int:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # must be there before CUDA starts
     from engine.train import train
 
-    return train(s, mix, rows, tokenizer, stop_at)
+    return train(s, mix, rows, tokenizer, stop_at, force)
 
 
 if __name__ == "__main__":

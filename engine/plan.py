@@ -5,6 +5,7 @@ import time
 import torch
 
 from engine.device import Device
+from engine.errors import BadInput
 from engine.gradient import Compute, forward_backward
 from engine.layout import checkpoint_bytes
 from engine.mix.mix import Mix
@@ -38,15 +39,31 @@ def fill_status(s: Session, device: Device, model: GPT) -> None:
     s.status.peak_flops = device.peak_flops
 
 
+def disk(s: Session, model: GPT, end: int) -> tuple[int, int, int, int]:
+    """(bytes of a checkpoint, how many lie there at most, bytes that these still need, bytes that are free)."""
+    keep = s.config.keep
+    size = checkpoint_bytes(model.flat.numel())
+    kept = (
+        min(keep.last, end // s.config.train.checkpoint_every + 1) + end // keep.every + 1
+    )  # one being written
+    have = sum(x.bytes for x in checkpoint.scan(s.run_dir)[0])
+    return size, kept, max(0, kept * size - have), s.free_bytes()
+
+
+def refuse_a_small_disk(s: Session, model: GPT, end: int) -> None:
+    """Raises BadInput with the figures where the checkpoints that will be kept have no room."""
+    size, kept, need, free = disk(s, model, end)
+    if need > free:
+        raise BadInput(
+            f"{s.run_dir}: keep.last, keep.every: up to {kept} checkpoints of {_size(size)} need {_size(need)} more, "
+            f"but {_size(free)} are free; make room, keep fewer, or start with --force"
+        )
+
+
 def announce(s: Session, device: Device, model: GPT, mix: Mix, seconds: float, step: int, end: int) -> None:
     """The plan into trainer.log, and the event that a segment began."""
     c = s.config
-    size = checkpoint_bytes(model.flat.numel())
-    kept = (
-        min(c.keep.last, end // c.train.checkpoint_every + 1) + end // c.keep.every + 1
-    )  # one being written
-    have = sum(x.bytes for x in checkpoint.scan(s.run_dir)[0])
-    need, free = max(0, kept * size - have), s.free_bytes()
+    size, kept, need, free = disk(s, model, end)
     lines = {
         "device": f"{device.name}, {device.precision}{', compiled' if device.compile else ''}",
         "model": f"{model.flat.numel():,} parameters: {c.model.n_layer} layers, {c.model.n_head} heads, "
@@ -66,8 +83,6 @@ def announce(s: Session, device: Device, model: GPT, mix: Mix, seconds: float, s
     )  # fmt: skip
     if changed:
         s.event("warning", f"config.toml changed since the segment before: {'; '.join(changed)}", step=step)
-    if need > free:
-        s.event("warning", f"the checkpoints need {_size(need)} more, but {_size(free)} are free", step=step)
 
 
 def _duration(seconds: float) -> str:

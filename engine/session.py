@@ -25,7 +25,7 @@ _LARGE = 1 << 32  # bytes; a sidecar beyond this is not ours
 
 
 class Session:
-    """Open it with the run directory; it holds the lock until the process ends."""
+    """Open it with the run directory; it holds the lock until it is closed."""
 
     def __init__(self, run_dir: Path, flags: Flags) -> None:
         """Raises BadInput with one line where the directory can't be trained."""
@@ -36,7 +36,8 @@ class Session:
         self.past_events, bad_events = _read_lines(run_dir / names.EVENTS, Event)
         self.history, bad_loss = read_history(run_dir / names.LOSS)
         samples, bad_samples = _read_lines(run_dir / names.SAMPLES, SampleLine)
-        self.audited = {x.step for x in canonical_samples([], samples)}
+        # audits beyond the history's end are of steps that were rolled back
+        self.audited = {x.step for x in canonical_samples([], samples) if x.step <= self.history.last}
         self._refuse_changed_config()
         segs = [e.seg for e in self.past_events] + (
             [int(self.history.seg.max())] if len(self.history) else []
@@ -100,8 +101,10 @@ class Session:
         return shutil.disk_usage(self.run_dir).free
 
     def close(self) -> None:
+        """Write what can be written, then give the run free."""
         for appender in (self.loss, self.samples, self.events):
             appender.close()
+        os.close(self._lock)
 
     def _refuse_changed_config(self) -> None:
         starts = [e for e in self.past_events if e.event in ("started", "resumed") and "config" in e.info]

@@ -240,15 +240,17 @@ class Trainer:
         return code
 
 
-def train(s: Session, mix: Mix, rows: Rows, tokenizer: Tokenizer, stop_at: int | None) -> int:
+def train(s: Session, mix: Mix, rows: Rows, tokenizer: Tokenizer, stop_at: int | None, force: bool) -> int:
     """Restore and train until max_steps, `stop_at` or a signal; returns the exit code. Raises BadInput."""
     s.tell("starting", "building the model")
     trainer = Trainer(s, mix, rows, tokenizer)
     plan.fill_status(s, trainer.device, trainer.model)
+    end = min(s.config.train.max_steps, stop_at or s.config.train.max_steps)
+    if not force:
+        plan.refuse_a_small_disk(s, trainer.model, end)
     if not trainer.restore():
         s.event("failed", f"{s.run_dir}: step_000000.bin could not be saved", step=0, code=EXIT_CANNOT_SAVE)
         return EXIT_CANNOT_SAVE
-    end = min(s.config.train.max_steps, stop_at or s.config.train.max_steps)
     s.tell("compiling" if trainer.device.compile else "starting", "timing a step", step=trainer.step)
     seconds = plan.time_a_step(
         trainer.compute, trainer.model, trainer.device, trainer.micro, s.config.train.rows

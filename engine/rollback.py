@@ -1,0 +1,126 @@
+"""Rollback and pruning: what a person does to a run between two trainings. No torch.
+
+Going back on purpose is one appended line: a copy of the canonical line of that step supersedes all later ones
+(rule 3 of the canonical history). Files are moved only after it, so a crash anywhere leaves a run that starts.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.config import Config
+from engine.errors import BadInput
+from engine.layout import n_params
+from engine.rundir import checkpoint, names
+from engine.rundir.checkpoint import Checkpoint, Damaged
+from engine.rundir.files import Appender, fsync_dir
+from engine.rundir.lines import LineDecoder
+from engine.rundir.records import Event, SampleLine, encode, event
+from engine.session import Session
+from engine.signals import Flags
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    to: int
+    before: int  # the canonical end before
+    archive: Path | None  # where the later checkpoints lie now
+    moved: int  # how many
+
+
+def rollback(run_dir: Path, to: int) -> RolledBack:
+    """Make the run go on from its checkpoint of step `to`. Raises BadInput with nothing changed.
+
+    Needs the lock: a run that is being trained is refused.
+    """
+    s = Session(run_dir, Flags())
+    try:
+        chosen = _chosen(s, to)
+        before = s.history.last
+        line = s.history.line(s.history.index(to) or 0)
+        line.seg = s.seg
+        s.log_loss(line)
+        s.loss.sync()  # the commit
+        _go_back_in_samples(s, to)
+        later = [c for c in checkpoint.scan(run_dir)[0] if c.step > to]
+        archive = _archive(run_dir, to, later) if later else None
+        where = f"; {len(later)} later checkpoints are in {archive.relative_to(run_dir)}/" if archive else ""
+        s.event(
+            "rollback", f"rolled back from step {before} to step {to}{where}", step=to, back_from=before,
+            file=chosen.path.name, archive=str(archive.relative_to(run_dir)) if archive else "",
+        )  # fmt: skip
+        s.events.sync()
+        return RolledBack(to, before, archive, len(later))
+    except OSError as e:
+        raise BadInput(f"{run_dir}: rollback: {e.strerror or e}; nothing is lost, try again") from None
+    finally:
+        s.close()
+
+
+def _chosen(s: Session, to: int) -> Checkpoint:
+    good, _ = checkpoint.scan(s.run_dir)
+    chosen = next((c for c in good if c.step == to), None)
+    if to == 0:
+        raise BadInput("--to 0: to begin again from step 0, make a new run directory with `andrea-tui init`")
+    if chosen is None:
+        near = ", ".join(str(c.step) for c in sorted(good, key=lambda c: abs(c.step - to))[:3])
+        raise BadInput(f"--to {to}: no checkpoint of that step; the nearest are {near or 'none'}")
+    at = s.history.index(to)
+    if at is None:
+        raise BadInput(f"--to {to}: the history ends at step {s.history.last}")
+    if int(s.history.phase[at]) != s.phase:
+        raise BadInput(f"--to {to}: lies in an earlier phase; branch a new run from that checkpoint instead")
+    if to == s.history.last:
+        raise BadInput(f"--to {to}: the run stands there already")
+    vocab = s.config.tokenizer.vocab
+    try:
+        checkpoint.examine(chosen.path, n_params(s.config.model, vocab), s.known_hashes(to))
+    except Damaged as e:
+        raise BadInput(f"--to {to}: {e}; choose another one") from None
+    return chosen
+
+
+def _go_back_in_samples(s: Session, to: int) -> None:
+    """The same rule for the audits: one repeated text of that step supersedes those of later steps."""
+    texts = LineDecoder(SampleLine).feed((s.run_dir / names.SAMPLES).read_bytes())
+    again = next((x for x in reversed(texts) if x.step == to), None)
+    if again is not None:
+        again.seg = s.seg
+        s.samples.append(encode(again))
+
+
+def _archive(run_dir: Path, step: int, later: list[Checkpoint]) -> Path:
+    """Move them into `archive/NNNN-step_N/`; returns it."""
+    folder = run_dir / names.ARCHIVE
+    folder.mkdir(mode=0o700, exist_ok=True)
+    used = [int(m[1]) for e in os.scandir(folder) if (m := re.match(r"([0-9]{4})-", e.name))]
+    new = folder / f"{max(used, default=0) + 1:04d}-step_{step:06d}"
+    new.mkdir(mode=0o700)
+    for c in later:
+        os.rename(c.path, new / c.path.name)
+    for path in (new, folder, run_dir):
+        fsync_dir(path)
+    return new
+
+
+def prunable(run_dir: Path, config: Config) -> list[Checkpoint]:
+    """The checkpoints that only a person's wish keeps (snapshots): beyond keep.last, not at keep.every."""
+    good, _ = checkpoint.scan(run_dir)
+    return [c for c in good[config.keep.last :] if c.step % config.keep.every]
+
+
+def prune(run_dir: Path, gone: list[Checkpoint]) -> None:
+    """Remove them, with an event. Raises BadInput where the disk refuses."""
+    try:
+        events = Appender(run_dir / names.EVENTS)
+        for c in gone:
+            os.unlink(c.path)
+        steps = [c.step for c in gone]
+        said: Event = event(
+            "pruned", step=max(steps), text=f"pruned by hand: {len(steps)} checkpoints", steps=steps
+        )
+        events.append(encode(said))
+        events.close()
+    except OSError as e:
+        raise BadInput(f"{run_dir}: prune: {e.strerror or e}") from None
