@@ -3,6 +3,7 @@
 `os.path.exists` and friends are not used: they take an I/O error for "not there".
 """
 
+import errno
 import os
 import stat
 import threading
@@ -59,11 +60,15 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
 
 
 def replace_file(path: Path, data: bytes, durable: bool = True) -> None:
-    """The file is wholly the old or wholly the new one, whatever happens. Not durable: no fsync, for `.status.json`."""
+    """The file is wholly the old or wholly the new one, whatever happens.
+
+    Not durable, for `.status.json`: no fsync, and on a full disk, which is just what it has to tell of, the new text
+    takes the old one's place.
+    """
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     unlink_if_there(temporary)
-    fd = create_file(temporary)
     try:
+        fd = create_file(temporary)
         try:
             write_all(fd, data)
             if durable:
@@ -71,12 +76,23 @@ def replace_file(path: Path, data: bytes, durable: bool = True) -> None:
         finally:
             os.close(fd)
         os.rename(temporary, path)
-    except OSError:
+    except OSError as e:
         with suppress(OSError):  # the first error is the one to tell; the next replace removes it
             unlink_if_there(temporary)
-        raise
+        if durable or e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _overwrite(path, data)
     if durable:
         fsync_dir(path.parent)
+
+
+def _overwrite(path: Path, data: bytes) -> None:
+    """One write into the block that the file has already; blanks before the newline stand for what was longer."""
+    fd = open_regular(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, data[:-1].ljust(os.fstat(fd).st_size - 1) + data[-1:], 0)
+    finally:
+        os.close(fd)
 
 
 def say(text: str) -> None:
