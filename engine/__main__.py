@@ -61,6 +61,8 @@ def _train(s: Session, stop_at: int | None, force: bool) -> int:
         raise StopRequested("preparing")
     s.tell("starting", "loading torch", now=True)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # must be there before CUDA starts
+    # On a CPU that others use too, OpenMP threads that wait by spinning make a step four times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from engine.train import train
 
     return train(s, mix, rows, tokenizer, stop_at, force)
