@@ -142,5 +142,7 @@ def fitting_preset() -> str:
 def _is_run(run_dir: Path) -> bool:
     try:
         return exists(run_dir / config.CONFIG_FILE)
+    except NotADirectoryError:
+        return False
     except OSError as e:
         raise BadInput(f"{run_dir}: can't be looked at: {e.strerror or e}") from None
