@@ -9,7 +9,9 @@ from pathlib import Path
 from andrea_tui.runner import Runner
 from engine import config
 from engine.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
+from engine.rundir import names
 from engine.rundir.files import exists, replace_file
+from engine.rundir.records import encode, event
 
 _DESCRIPTION = """\
 andrea-tui DIR           train the run in DIR and show it; attaches where it is being trained already
@@ -67,10 +69,9 @@ def _fly(argv: list[str]) -> int:
             f"{run_dir}: is a run already; --preset and --set are for new ones, edit {run_dir}/config.toml"
         )
     # Said in one line before a trainer is started that would say it in its log.
-    config.load_config(run_dir / config.CONFIG_FILE)
+    c = config.load_config(run_dir / config.CONFIG_FILE)
     policy = config.load_policy(run_dir / config.POLICY_FILE)
     if made:
-        c = config.load_config(run_dir / config.CONFIG_FILE)
         print(f"{run_dir}: new run, {args.preset or fitting_preset()}: {c.model.n_layer} layers of {c.model.d_model}, "
               f"{c.train.max_steps:,} steps; arms: {', '.join(policy.arms)}", flush=True)  # fmt: skip
     runner = Runner(run_dir, ("--force",) if args.force else ())
@@ -123,6 +124,11 @@ def make_run(run_dir: Path, preset: str, sets: list[str]) -> None:
             )
         run_dir.mkdir(parents=True, exist_ok=True)
         replace_file(run_dir / config.POLICY_FILE, config.policy_text(p).encode())
+        text = (
+            f"new run, {preset}: {c.model.n_layer} layers of {c.model.d_model}, {c.train.max_steps:,} steps"
+        )
+        made = event("created", text=f"{text}; arms: {', '.join(p.arms)}", preset=preset)
+        replace_file(run_dir / names.EVENTS, encode(made))
         replace_file(
             run_dir / config.CONFIG_FILE, config.config_text(c).encode()
         )  # last: this makes it a run
