@@ -4,12 +4,12 @@ RUN ?= run
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test lint bench screenshots clean
+.PHONY: help venv run test lint bench torture screenshots clean
 
 help:
 	@echo "make run          make .venv, start (or attach to) a run in $(RUN)/"
 	@echo "make test         lint, types, import contracts and all tests"
-	@echo "make lint | bench | screenshots | clean"
+	@echo "make lint | bench | screenshots | torture N=1000 | clean"
 
 venv: .venv/ready
 
@@ -39,6 +39,9 @@ bench: .venv/ready
 
 screenshots: .venv/ready
 	$(BIN)/python screenshots/make.py
+
+torture: .venv/ready
+	$(BIN)/python -m tests.torture $(or $(N),1000)
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
