@@ -254,7 +254,7 @@ class Store:
     def events_view(self, now: float) -> EventsView:
         st = self.state(now)
         rows = [
-            EventRow(e.t, clean(e.event), e.step, clean(e.text), _TONES.get(e.event, ""))
+            EventRow(e.t, clean(e.event), e.step, clean(e.text), _tone(e))
             for e in self.events[-200:]
         ]
         # trainer.log says the events too, for whoever reads it alone: here they stand once
@@ -297,6 +297,12 @@ class Store:
         if self.config is not None:
             return self.config.train.max_steps
         return self.status.max_steps if self.status is not None else None
+
+
+def _tone(e: Event) -> str:
+    if e.event == "replayed":
+        return "warn" if e.info.get("difference") else "good"
+    return _TONES.get(e.event, "")
 
 
 def _bytes(e: Event) -> int:
