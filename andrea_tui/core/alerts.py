@@ -68,5 +68,5 @@ def _answers(store: "Store", now: float) -> list[Alert]:
     if store.asked is not None:
         return [Alert(f"◌ {store.asked[0]}", "warn")]
     if store.told is not None and now - store.told[1] < _TOLD_FOR:
-        return [Alert(f"● {store.told[0]}", "warn" if ", then " in store.told[0] else "good")]
+        return [Alert(f"● {store.told[0]}", store.told[2])]
     return []

@@ -62,7 +62,7 @@ class Store:
         self.loaded = 0.0
         self.problems: tuple[str, ...] = ()
         self.asked: tuple[str, float] | None = None  # what a person asked for, and when
-        self.told: tuple[str, float] | None = None  # what came of it, and when
+        self.told: tuple[str, float, str] | None = None  # what came of it, when, and its tone
         self.error = ""  # of a command that failed
         self._best: tuple[float, int] | None = None
         self._lost = 0
@@ -143,7 +143,7 @@ class Store:
         for e in events:
             saved = e.event == "snapshot" or (e.event == "checkpoint" and e.info.get("why") == "snapshot")
             if saved and self.asked and self.asked[0].startswith("snapshot") and e.t >= self.asked[1] - 1:
-                self.asked, self.told = None, (f"snapshot step {fmt.count(e.step)} saved", time.time())
+                self.asked, self.told = None, (f"snapshot step {fmt.count(e.step)} saved", time.time(), "good")
 
     # ---- out
 
