@@ -143,7 +143,10 @@ class Store:
         for e in events:
             saved = e.event == "snapshot" or (e.event == "checkpoint" and e.info.get("why") == "snapshot")
             if saved and self.asked and self.asked[0].startswith("snapshot") and e.t >= self.asked[1] - 1:
-                self.asked, self.told = None, (f"snapshot step {fmt.count(e.step)} saved", time.time(), "good")
+                self.asked, self.told = (
+                    None,
+                    (f"snapshot step {fmt.count(e.step)} saved", time.time(), "good"),
+                )
 
     # ---- out
 
@@ -253,10 +256,7 @@ class Store:
 
     def events_view(self, now: float) -> EventsView:
         st = self.state(now)
-        rows = [
-            EventRow(e.t, clean(e.event), e.step, clean(e.text), _tone(e))
-            for e in self.events[-200:]
-        ]
+        rows = [EventRow(e.t, clean(e.event), e.step, clean(e.text), _tone(e)) for e in self.events[-200:]]
         # trainer.log says the events too, for whoever reads it alone: here they stand once
         said = {text for e in self.events[-200:] for text in (clean(e.text), clean(f"{e.event}: {e.text}"))}
         log = tuple(x for x in self.log[-500:] if x not in said)
