@@ -76,7 +76,7 @@ async def shoot(
         while app.store.loading is not None or app.store.resources is None or app.store.trainer.pid is None:
             await pilot.pause(0.1)
         await pilot.press(*(keys or []))
-        await pilot.pause(1.5)  # two redraws: rates and resources are there
+        await pilot.pause(0.6 if keys else 4.0)  # CPU per cent takes two looks at the machine
         svg = app.export_screenshot(title=f"andrea-tui {run.name}/")
     # Textual names a web font that a reader may not have; the PNG is drawn with one that has all the glyphs.
     (HERE / f"{name}.svg").write_text(svg, "utf-8")

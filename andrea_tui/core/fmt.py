@@ -25,7 +25,7 @@ def number(x: float | None, digits: int = 3) -> str:
     """A loss, a norm: 3.219, 40.00, 1.2e+06."""
     if x is None or not math.isfinite(x):
         return NA
-    if x != 0 and not 1e-3 <= abs(x) < 1e5:
+    if x != 0 and not 10 ** (1 - digits) <= abs(x) < 1e5:  # two digits that say something at least
         return scientific(x)
     return f"{x:.{max(0, digits - max(0, len(str(int(abs(x)))) - 1))}f}"
 
