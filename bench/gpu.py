@@ -179,20 +179,20 @@ def check_speed(out: report.Report, folder: Path, small: bool, in_time: Callable
                 continue
             head = s.columns(name)
             speeds.append(
-                {**head, "parameters": s.params, "step": f"{1e3 * s.step:.4g} ms",
+                {**head, "parameters": s.params, "step": report.ms([s.step]),
                  "tokens/s": f"{s.tokens_per_second:,.0f}",
                  "MFU": "n/a" if s.mfu is None else f"{s.mfu:.1%}", "first step": f"{s.first_step:.1f} s"}
             )  # fmt: skip
             stalls.append(
-                {**head, "checkpoint": f"{s.checkpoint_mb:.0f} MB", "stands still": f"{1e3 * s.gap:.4g} ms",
-                 "step longer by": f"{1e3 * s.stall:.4g} ms", "÷ step": f"{s.stall / s.step:.3g}",
-                 "late in all by": f"{1e3 * s.in_all:.4g} ms", "durable after": f"{s.durable:.2f} s"}
+                {**head, "checkpoint": f"{s.checkpoint_mb:.0f} MB", "stands still": report.ms([s.gap]),
+                 "step longer by": report.ms([s.stall]), "÷ step": f"{s.stall / s.step:.3g}",
+                 "late in all by": report.ms([s.in_all]), "durable after": f"{s.durable:.2f} s"}
             )  # fmt: skip
             prices.append(
                 {
                     **head,
-                    "deterministic": f"{1e3 * s.step:.4g} ms",
-                    "not": f"{1e3 * s.step_free:.4g} ms",
+                    "deterministic": report.ms([s.step]),
+                    "not": report.ms([s.step_free]),
                     "ratio": s.price,
                 }
             )

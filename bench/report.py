@@ -81,7 +81,8 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> str:
 
 def ms(seconds: Sequence[float]) -> str:
     """Median in milliseconds."""
-    return f"{1e3 * statistics.median(seconds):.3g} ms"
+    middle = 1e3 * statistics.median(seconds)
+    return f"{middle:,.0f} ms" if middle >= 100 else f"{middle:.3g} ms"
 
 
 def commit() -> str:

@@ -31,7 +31,7 @@ from engine.rundir.lines import LineDecoder
 from engine.rundir.records import LossLine, SampleLine, encode, event
 
 QUICK = True
-ROUNDS = 3
+ROUNDS = 2
 STEPS = 1_000_000
 AUDITS = 400  # of 8 sample texts each; with the default cadence a run of 40,000 steps
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def _first_step(run: Path, after: int) -> float:
     t0 = time.perf_counter()
     process = runs.start(run, "--stop-at", str(after + 2))
     while process.poll() is None and runs.last_step(run) <= after:
-        time.sleep(0.002)
+        time.sleep(0.005)
     seconds = time.perf_counter() - t0
     _must(run, 0, process.wait())
     return seconds

@@ -68,7 +68,7 @@ def interrupt(run: Path, step: int, number: signal.Signals, timeout: float = 300
     process = start(run)
     end = time.monotonic() + timeout
     while process.poll() is None and last_step(run) < step and time.monotonic() < end:
-        time.sleep(0.002)
+        time.sleep(0.01)
     if process.poll() is None:
         process.send_signal(number)
     return _wait(process, max(1.0, end - time.monotonic()))
