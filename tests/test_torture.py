@@ -1,0 +1,77 @@
+"""Killed hundreds of times at random moments, a run ends with the same bytes as one that was left in peace.
+
+SIGKILL at any moment, in the middle of a write too, mixed with SIGTERM, SIGUSR1, SIGSTOP and SIGCONT; evaluations,
+audits and the ends of epochs lie in the window. After each death every checkpoint that is to be seen loads and the
+log has lost nothing. The controls lose the Adam moments or the data's position at a resume and must be found out.
+`python -m tests.torture N` does thousands.
+"""
+
+import functools
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.data.manifest import load_manifest
+from engine.data.rows import Rows
+from tests import engine_process as e
+from tests import torture
+from tests.torture import Life, Server, Torture
+
+SEED = random.randrange(1 << 32)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[Server]]:
+    all_of_them = [Server(), Server()]
+    yield all_of_them
+    for s in all_of_them:
+        s.close()
+
+
+Peaceful = Callable[[str], Torture]
+
+
+@pytest.fixture(scope="module")
+def peaceful(tmp_path_factory: pytest.TempPathFactory) -> Peaceful:
+    """Each configuration with the outcome of a cold start that nothing disturbs."""
+    return functools.cache(lambda name: Torture(tmp_path_factory.mktemp(name), name))
+
+
+@pytest.mark.parametrize(
+    ("name", "forked", "cold"), [("fp32", 140, 5), ("bf16", 30, 0), ("accumulate", 30, 0), ("compiled", 0, 1)]
+)
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(
+    name: str, forked: int, cold: int, servers: list[Server], peaceful: Peaceful
+) -> None:
+    report = torture.torture_all(peaceful(name), forked, cold, SEED, servers)
+    assert report.wrong == [], f"seed {SEED}: " + "\n".join(report.wrong)
+    assert report.kills >= forked + cold
+
+
+@pytest.mark.parametrize("variant", ["real", "moments", "data"])
+def test_control_a_resume_that_loses_state_is_found_out(
+    variant: str, servers: list[Server], peaceful: Peaceful
+) -> None:
+    def start(run: Path) -> Life:
+        return servers[0].start(run, variant)
+
+    t = peaceful("fp32")
+    run = t.new_run(variant)
+    life = start(run)
+    torture.wait(life.pid, lambda: e.history(run).last >= 37)
+    torture.send(life.pid, signal.SIGKILL)
+    assert life.wait() == -signal.SIGKILL
+    t.finish(run, start)
+    wrong = torture.compare(t.outcome(run), t.reference, run)
+    assert any("other bytes" in x for x in wrong) == (variant != "real"), wrong
+
+
+def test_the_window_holds_ends_of_epochs_and_evaluations(peaceful: Peaceful) -> None:
+    run = peaceful("fp32").folder / "reference"
+    h = e.history(run)
+    rows = Rows(run, load_manifest(run), 32, 1)
+    assert all(int(h.rows(a).sum()) > rows.n_rows(a) for a in ("alpha", "beta"))
+    assert any(h.line(i).bpb for i in range(len(h)))

@@ -1,0 +1,392 @@
+"""Kill a run again and again and see that it ends with the same bytes.  `python -m tests.torture N [SEED]`: N kills.
+
+Importing torch takes seconds, so most lives are forked from one parent that has imported it and has done nothing with
+it (no thread of OpenMP or autograd survives a fork); the reference and some lives are true cold starts.
+`python -m tests.torture --server` is that parent: for each "RUN VARIANT" line it forks a child that is the trainer in
+a session of its own, prints the child's pid and then, when it has ended, its exit code.
+"""
+
+import gc
+import importlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from engine.rundir import checkpoint
+from engine.rundir.files import say
+from engine.rundir.records import LossLine
+from tests import engine_process as e
+from tests.conftest import make_small
+
+STEPS = 200
+# Each arm is read to its end within the run, evaluations and audits fall between the boundaries' checkpoints too.
+BASE = [f"train.max_steps={STEPS}", "train.eval_every=15", "train.sample_every=20", "keep.every=10000"]
+MATRIX: dict[str, list[str]] = {
+    "fp32": [],
+    "bf16": ["train.precision=bf16"],
+    "accumulate": ["train.accumulate=2"],
+    "compiled": ["train.compile=true", "train.max_steps=60"],
+}
+ENV = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# torch, and what the first optimiser, tokeniser and rows would import: seconds that only cold lives spend again
+IMPORTS = ("engine.__main__", "engine.train", "engine.data.manifest", "engine.data.prepare", "engine.data.rows",
+           "torch._dynamo", "numpy.random", "tokenizers")  # fmt: skip
+SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Life(Protocol):
+    """One process that trains."""
+
+    pid: int
+
+    def wait(self) -> int:
+        """Its exit code, −9 after SIGKILL."""
+        ...
+
+
+class Start(Protocol):
+    def __call__(self, run: Path) -> Life: ...
+
+
+def cold(run: Path) -> subprocess.Popen[bytes]:
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # as the launcher does; the trainer unblocks them
+    try:
+        with open(run / "trainer.log", "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "engine", run],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=ENV,
+            )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+
+class Server:
+    """The parent that has torch; one life at a time."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.torture", "--server"],
+            env=ENV | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, run: Path, variant: str = "real") -> "Forked":
+        assert self._process.stdin
+        print(run, variant, file=self._process.stdin, flush=True)
+        return Forked(self._answer(), self._answer)
+
+    def _answer(self) -> int:
+        assert self._process.stdout
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(e.TIMEOUT)
+
+
+@dataclass
+class Forked:
+    pid: int
+    wait: Callable[[], int]
+
+
+@dataclass
+class Outcome:
+    sha: str
+    history: list[LossLine]
+    texts: set[tuple[int, str, str, str]]
+
+
+@dataclass
+class Report:
+    kills: int = 0
+    runs: int = 0
+    what: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def __add__(self, other: "Report") -> "Report":
+        return Report(
+            self.kills + other.kills, self.runs + other.runs, self.what + other.what, self.wrong + other.wrong
+        )
+
+
+class Torture:
+    """Runs of one configuration, and what becomes of one that nothing disturbs."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.texts = folder / "texts"
+        make_texts(self.texts)
+        self.reference = self.outcome(self.finish(self.new_run("reference"), cold))
+
+    def new_run(self, name: str) -> Path:
+        run = self.folder / name
+        make_small(run, self.texts, [*BASE, *MATRIX[self.name]])
+        return run
+
+    def finish(self, run: Path, start: Start) -> Path:
+        code = start(run).wait()
+        assert code == 0, f"{run}: exit code {code}: " + (run / "trainer.log").read_text()[-2000:]
+        return run
+
+    def outcome(self, run: Path) -> Outcome:
+        last = e.named(run, "finished")[-1].step
+        texts = {(x.step, x.prompt, x.mode, x.text) for x in e.samples(run)}
+        return Outcome(e.sha(run / f"step_{last:06d}.bin"), e.canonical(run), texts)
+
+    def kill(self, kills: int, start: Start, rng: random.Random, name: str) -> Report:
+        """Runs that are interrupted at random moments, until there were so many kills and the last run has ended."""
+        report = Report()
+        while not report.kills or report.kills < kills:
+            report += self.kill_one_run(kills - report.kills, start, rng, f"{name}-{report.runs}")
+        return report
+
+    def kill_one_run(self, kills: int, start: Start, rng: random.Random, name: str) -> Report:
+        run, report, seen = self.new_run(name), Report(runs=1), Seen()
+        while report.kills < kills:
+            life = start(run)
+            what = act(run, life.pid, rng, 5.0 if start is cold else 0.5)
+            code = life.wait()
+            report.what[what] += 1
+            report.kills += code == -signal.SIGKILL
+            report.wrong += [f"{run.name} after {what}: {x}" for x in seen.look(run)]
+            if code not in (0, -signal.SIGKILL):
+                report.wrong.append(f"{run.name}: exit code {code} after {what}")
+            if report.wrong or e.named(run, "finished"):
+                break
+        if not report.wrong:
+            report.wrong += compare(self.outcome(self.finish(run, start)), self.reference, run)
+        if report.wrong:
+            report.wrong.append((run / "trainer.log").read_text()[-1500:])
+        return report
+
+
+def act(run: Path, pid: int, rng: random.Random, start_takes: float) -> str:
+    """Wait for a random moment and do one thing to the trainer, or several; what it was."""
+    moment = rng.choice(("time", "step", "save"))
+    if moment == "time":
+        time.sleep(rng.uniform(0, start_takes))
+    elif moment == "step":
+        more = size(run) + rng.randint(1, 15) * 170  # about that many lines
+        wait(pid, lambda: size(run) > more)
+        time.sleep(rng.uniform(0, 0.02))
+    else:
+        wait(pid, lambda: any(x.startswith(".step_") for x in os.listdir(run)))
+        time.sleep(rng.choice((0, rng.uniform(0, 0.003))))
+    what = rng.choices(
+        ("kill", "term", "usr1, kill", "stop, cont, kill", "usr1, term, kill"), (6, 1, 1, 1, 1)
+    )[0]
+    for word in what.split(", "):
+        send(pid, signal.Signals[f"SIG{word.upper()}"])
+        time.sleep(rng.uniform(0, 0.03))
+    return f"{moment}: {what}"
+
+
+def size(run: Path) -> int:
+    try:
+        return os.stat(run / ".loss.json").st_size
+    except FileNotFoundError:
+        return 0
+
+
+def wait(pid: int, condition: Callable[[], bool]) -> None:
+    """Until the condition holds or the process has ended (a run near its end finishes)."""
+    while not condition() and alive(pid):
+        time.sleep(0.002)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # it has ended by itself
+
+
+class Seen:
+    """Looks at a run directory between two lives."""
+
+    def __init__(self) -> None:
+        self.good: set[tuple[str, int, int]] = set()  # files that were loaded before
+        self.last = 0  # of the log
+
+    def look(self, run: Path) -> list[str]:
+        wrong = []
+        if not (run / ".loss.json").exists():
+            return []  # killed before it began
+        events, h = e.events(run), e.history(run)
+        if h.missing or h.last < self.last:
+            wrong.append(f"the log lost lines: it reached {self.last}, now {h.last} with {h.missing} missing")
+        self.last = h.last
+        for path in run.glob("step_*.bin"):
+            info = path.stat()
+            key = (path.name, info.st_ino, info.st_mtime_ns)
+            if key in self.good:
+                continue
+            known = {
+                str(x.info["sha256"])
+                for x in events
+                if x.event == "checkpoint" and x.info["file"] == path.name
+            }
+            try:
+                found = checkpoint.inspect(path)
+                checkpoint.load(path, found.n_params, known)
+                self.good.add(key)
+            except checkpoint.Damaged as err:
+                wrong.append(str(err))
+        for x in events:
+            if x.event == "set_aside" or (x.event == "replayed" and x.info["same"] != x.info["total"]):
+                wrong.append(x.text)
+        return wrong
+
+
+def compare(a: Outcome, b: Outcome, run: Path) -> list[str]:
+    wrong = []
+    if a.sha != b.sha:
+        wrong.append(f"{run.name}: the last checkpoint has other bytes")
+    if a.history != b.history:
+        wrong.append(f"{run.name}: the history is another one")
+    if not b.texts <= a.texts:
+        wrong.append(f"{run.name}: sample texts are missing or others")
+    return wrong
+
+
+def make_texts(folder: Path) -> None:
+    rng = random.Random(5)
+    for arm, words in (("alpha", "the cat sat on a mat and saw"), ("beta", "one two three four five six")):
+        (folder / arm).mkdir(parents=True, exist_ok=True)
+        for i in range(12):
+            text = " ".join(rng.choice(words.split()) for _ in range(90))
+            (folder / arm / f"{i:02}.txt").write_text(text + "\n", "utf-8")
+
+
+def torture_all(t: Torture, kills: int, cold_kills: int, seed: int, servers: list[Server]) -> Report:
+    """Forked lives on every server and cold ones, side by side."""
+    name = t.name
+    each = [kills // len(servers)] * len(servers) if kills else []
+    with ThreadPoolExecutor(len(servers)) as pool:
+        jobs = [
+            pool.submit(t.kill, n, servers[i].start, random.Random(f"{seed} {name} {i}"), f"forked-{i}")
+            for i, n in enumerate(each)
+        ]
+        if cold_kills:
+            jobs.append(pool.submit(t.kill, cold_kills, cold, random.Random(f"{seed} {name} cold"), "cold"))
+        return sum((job.result() for job in jobs), Report())
+
+
+# The controls: each loses a part of the state at a resume and must be found out.
+
+
+def moments_zeroed() -> None:
+    from engine.train import Trainer
+
+    real = Trainer.restore
+
+    def restore(self: Trainer) -> bool:
+        ok = real(self)
+        self.adam.m.zero_()
+        self.adam.v.zero_()
+        return ok
+
+    Trainer.restore = restore  # type: ignore[method-assign]
+
+
+def data_from_the_start() -> None:
+    from engine.mix.mix import Mix
+    from engine.rundir.history import History
+
+    def fold(self: Mix, history: History, upto: int, phase: int) -> None:
+        pass
+
+    Mix.fold = fold  # type: ignore[method-assign]
+
+
+VARIANTS: dict[str, Callable[[], None]] = {
+    "real": lambda: None,
+    "moments": moments_zeroed,
+    "data": data_from_the_start,
+}
+
+
+def be_the_trainer(run: Path, variant: str) -> None:
+    code = 1
+    try:
+        os.setsid()
+        log = os.open(run / "trainer.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        VARIANTS[variant]()
+        from engine.__main__ import main
+
+        code = main([str(run)])
+    except BaseException:  # noqa: BLE001
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def serve() -> None:
+    for name in IMPORTS:
+        importlib.import_module(name)
+    assert len(os.listdir("/proc/self/task")) == 1, "a process with threads must not fork trainers"
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    answer = os.dup(1)
+    gc.disable()
+    gc.freeze()
+    for request in sys.stdin:
+        run, variant = request.split()
+        pid = os.fork()
+        if pid == 0:
+            gc.enable()
+            be_the_trainer(Path(run), variant)
+        os.write(answer, b"%d\n" % pid)
+        _, status = os.waitpid(pid, 0)
+        os.write(answer, b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def main(argv: list[str]) -> int:
+    kills = int(argv[0]) if argv else 200
+    seed = int(argv[1]) if len(argv) > 1 else random.randrange(1 << 32)
+    say(f"seed {seed}")
+    servers = [Server() for _ in range(os.cpu_count() or 1)]
+    total = Report()
+    for name in MATRIX:
+        share = {"fp32": kills, "compiled": 0}.get(name, kills // 5)
+        with tempfile.TemporaryDirectory() as folder:
+            r = torture_all(Torture(Path(folder), name), share, max(1, kills // 50), seed, servers)
+        total += r
+        say("\n  ".join([f"{name}: {r.kills} kills, {r.runs} runs, {dict(r.what)}", *r.wrong]))
+    for server in servers:
+        server.close()
+    ending = "FAILED" if total.wrong else "all ended with the same bytes"
+    say(f"{total.kills} kills, {total.runs} runs: {ending}")
+    return bool(total.wrong)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--server"]:
+        serve()
+    else:
+        sys.exit(main(sys.argv[1:]))
