@@ -41,7 +41,7 @@ def peaceful(tmp_path_factory: pytest.TempPathFactory) -> Peaceful:
 
 
 @pytest.mark.parametrize(
-    ("name", "forked", "cold"), [("fp32", 140, 5), ("bf16", 30, 0), ("accumulate", 30, 0), ("compiled", 0, 1)]
+    ("name", "forked", "cold"), [("fp32", 140, 5), ("bf16", 30, 0), ("accumulate", 30, 0)]
 )
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(
     name: str, forked: int, cold: int, servers: list[Server], peaceful: Peaceful
@@ -51,14 +51,18 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(
     assert report.kills >= forked + cold
 
 
-@pytest.mark.parametrize("variant", ["real", "moments", "data"])
-def test_control_a_resume_that_loses_state_is_found_out(
-    variant: str, servers: list[Server], peaceful: Peaceful
+@pytest.mark.parametrize(
+    ("name", "variant"), [("fp32", "real"), ("compiled", "real"), ("fp32", "moments"), ("fp32", "data")]
+)
+def test_one_kill_and_as_a_control_resumes_that_lose_state(
+    name: str, variant: str, servers: list[Server], peaceful: Peaceful
 ) -> None:
+    """Compiled code is slow to start, so it is killed once; what loses state ends with other bytes."""
+
     def start(run: Path) -> Life:
         return servers[0].start(run, variant)
 
-    t = peaceful("fp32")
+    t = peaceful(name)
     run = t.new_run(variant)
     life = start(run)
     torture.wait(life.pid, lambda: e.history(run).last >= 37)

@@ -40,7 +40,7 @@ MATRIX: dict[str, list[str]] = {
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # torch, and what the first optimiser, tokeniser and rows would import: seconds that only cold lives spend again
 IMPORTS = ("engine.__main__", "engine.train", "engine.data.manifest", "engine.data.prepare", "engine.data.rows",
-           "torch._dynamo", "numpy.random", "tokenizers")  # fmt: skip
+           "torch._dynamo", "torch._inductor.compile_fx", "numpy.random", "tokenizers")  # fmt: skip
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -286,7 +286,7 @@ def torture_all(t: Torture, kills: int, cold_kills: int, seed: int, servers: lis
     """Forked lives on every server and cold ones, side by side."""
     name = t.name
     each = [kills // len(servers)] * len(servers) if kills else []
-    with ThreadPoolExecutor(len(servers)) as pool:
+    with ThreadPoolExecutor(len(servers) + 1) as pool:
         jobs = [
             pool.submit(t.kill, n, servers[i].start, random.Random(f"{seed} {name} {i}"), f"forked-{i}")
             for i, n in enumerate(each)

@@ -202,8 +202,13 @@ def canonical_samples(samples: list[SampleLine], new: Sequence[SampleLine]) -> l
     """The same rule for `.samples.json`: a line supersedes later steps, and its own (step, prompt, mode)."""
     out = list(samples)
     for x in new:
-        key = (x.step, x.prompt, x.mode)
-        if out and out[-1].step >= x.step:
-            out = [y for y in out if y.step <= x.step and (y.step, y.prompt, y.mode) != key]
+        while out and out[-1].step > x.step:
+            out.pop()
+        i = len(out) - 1
+        while i >= 0 and out[i].step == x.step:
+            if (out[i].prompt, out[i].mode) == (x.prompt, x.mode):
+                del out[i]
+                break
+            i -= 1
         out.append(x)
     return out
