@@ -41,7 +41,7 @@ def peaceful(tmp_path_factory: pytest.TempPathFactory) -> Peaceful:
 
 
 @pytest.mark.parametrize(
-    ("name", "forked", "cold"), [("fp32", 140, 5), ("bf16", 30, 0), ("accumulate", 30, 0)]
+    ("name", "forked", "cold"), [("fp32", 140, 4), ("bf16", 30, 0), ("accumulate", 30, 0)]
 )
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(
     name: str, forked: int, cold: int, servers: list[Server], peaceful: Peaceful
