@@ -88,7 +88,7 @@ class CockpitApp(App[int]):
     def on_mount(self) -> None:
         loop = asyncio.get_running_loop()
         if not self.is_headless:
-            for number in (signal.SIGTERM, signal.SIGHUP):
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 loop.add_signal_handler(number, self.action_detach)
         self.feed.start()
         self.set_interval(REDRAW, self._redraw)

@@ -1,13 +1,16 @@
 """A small real run: two arms of generated text, a byte tokeniser, a model that makes a step in milliseconds."""
 
+import os
 import random
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from andrea_tui.cli import make_run
+from engine.rundir import lock
 
 SMALL = [
     "model.n_layer=1", "model.n_head=2", "model.d_model=32", "model.context=32",
@@ -47,16 +50,22 @@ def prepared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def small_run(texts: Path, prepared: Path, tmp_path: Path) -> MakeRun:
-    """`small_run("name", "train.max_steps=50", …)` makes one; its data lies there already."""
+def small_run(texts: Path, prepared: Path, tmp_path: Path) -> Iterator[MakeRun]:
+    """`small_run("name", "train.max_steps=50", …)` makes one with its data. No trainer outlives a test."""
+    made = []
 
     def make(name: str = "run", *sets: str) -> Path:
         run = tmp_path / name
         make_small(run, texts, list(sets))
         shutil.copytree(prepared / "data", run / "data")
+        made.append(run)
         return run
 
-    return make
+    yield make
+    for run in made:
+        holder = lock.probe(run) if run.is_dir() else None
+        if holder is not None and holder.pid not in (0, os.getpid()):
+            os.kill(holder.pid, signal.SIGKILL)
 
 
 def make_small(run: Path, texts: Path, sets: list[str]) -> None:
