@@ -12,6 +12,7 @@ from engine.mix.mix import Mix
 from engine.model import GPT, flops_per_token
 from engine.optim import ADAMW
 from engine.rundir import checkpoint
+from engine.rundir.files import say
 from engine.session import Session
 from engine.toml_io import flat
 
@@ -73,7 +74,7 @@ def announce(s: Session, device: Device, model: GPT, mix: Mix, seconds: float, s
         "mix": f"policy {s.policy.name}: {mix.text(step + 1)}",
         "checkpoints": f"{_size(size)} each, up to {kept} at a time: {_size(need)} more, {_size(free)} free",
     }
-    print("\n".join(f"  {k:12} {v}" for k, v in lines.items()), flush=True)
+    say("\n".join(f"  {k:12} {v}" for k, v in lines.items()))
     changed = s.changed_keys()
     name = "resumed" if step else "started"
     s.event(

@@ -14,7 +14,7 @@ from engine.config import CONFIG_FILE, FROZEN_KEYS, POLICY_FILE, Config, Policy,
 from engine.errors import BadInput
 from engine.rundir import lock, names
 from engine.rundir.checkpoint import remove_temporaries
-from engine.rundir.files import Appender, read_file, replace_file
+from engine.rundir.files import Appender, read_file, replace_file, say
 from engine.rundir.history import canonical_samples, read_history
 from engine.rundir.lines import LineDecoder, R
 from engine.rundir.records import Event, LossLine, SampleLine, Status, encode, event
@@ -79,7 +79,7 @@ class Session:
 
     def event(self, name: str, text: str, *, step: int | None = None, **info: object) -> None:
         """Append to `.events.json` and say it in trainer.log."""
-        print(f"{name}: {text}", flush=True)
+        say(f"{name}: {text}")
         at = self.status.step if step is None else step
         self.events.append(encode(event(name, step=at, seg=self.seg, text=text, **info)))
 

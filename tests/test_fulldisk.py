@@ -174,13 +174,7 @@ OUTSIDE, INSIDE = "log elsewhere", "log on the same disk"
     [
         (Ballast, OUTSIDE),
         (Limit, OUTSIDE),
-        pytest.param(
-            Ballast,
-            INSIDE,
-            marks=pytest.mark.xfail(
-                strict=True, reason="Session.event prints to trainer.log and a full disk raises"
-            ),
-        ),
+        (Ballast, INSIDE),
     ],
 )
 def test_without_room_it_trains_on_and_then_nothing_is_missing(
