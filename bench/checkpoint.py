@@ -144,12 +144,8 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="andrea-bench-", dir=args.dir) as scratch:
         folder = Path(scratch)
         out.head(folder)
-        # The saver says what it does on stdout, which is the trainer's log.
-        shown, sys.stdout = sys.stdout, sys.stderr
-        try:
+        with report.words_to_stderr():
             rows = stalls(folder)
-        finally:
-            sys.stdout = shown
         out.table(
             f"A checkpoint of 153 MB during training (median of {ROUNDS}; ratios with their range)", rows
         )

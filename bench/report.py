@@ -8,7 +8,8 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -66,6 +67,20 @@ def arguments(module: str, doc: str | None) -> argparse.ArgumentParser:
         "--dir", type=Path, metavar="DIR", help="write the scratch files there (else: temporary folder)"
     )
     return parser
+
+
+@contextmanager
+def words_to_stderr() -> Iterator[None]:
+    """What the engine says on descriptor 1, which is its log, goes to stderr: stdout is for results."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def command(module: str, argv: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ from engine.rundir.records import LossLine, SampleLine, encode, event
 QUICK = True
 ROUNDS = 2
 STEPS = 1_000_000
-AUDITS = 400  # of 8 sample texts each; with the default cadence a run of 40,000 steps
+AUDITS = 10_000  # of 8 sample texts each: one at every 100th step
 T = TypeVar("T")
 BYTES = ["tokenizer.kind=bytes", "tokenizer.vocab=257"]
 

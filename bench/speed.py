@@ -6,7 +6,6 @@ both. CUBLAS_WORKSPACE_CONFIG is read once and stays for both. The stall is meas
 """
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
@@ -160,7 +159,7 @@ def main(argv: list[str]) -> int:
     ]
     with tempfile.TemporaryDirectory(prefix="andrea-bench-", dir=args.dir) as scratch:
         run = runs.make_run(Path(scratch) / "run", args.preset, [*sets, *args.set], ARMS)
-        with contextlib.redirect_stdout(sys.stderr):  # the engine's words; the result alone goes to stdout
+        with report.words_to_stderr():
             found = measure(run, args.pairs, args.steps, args.checkpoints)
     print(json.dumps(msgspec.to_builtins(found), indent=1))
     return 0
