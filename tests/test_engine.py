@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine.rundir import checkpoint
@@ -115,9 +116,13 @@ def test_a_damaged_newest_checkpoint_is_set_aside_and_the_one_before_is_used(sma
     data[999] ^= 1
     newest.write_bytes(data)
     (run / ".step_000046.bin.tmp-1").write_bytes(b"x")
+    n = e.named(run, "started")[0].info["params"]
+    leftover = [np.ones(n, np.float32)] * 3  # of another run: a higher number, and no line that leads to it
+    checkpoint.write(run, 900, leftover, lambda sha: None)
     assert e.finish(run) == 0
-    (told,) = e.named(run, "set_aside")
-    assert "step_000045.bin" in told.text
+    told = {x.info["file"]: x.text for x in e.named(run, "set_aside")}
+    assert set(told) == {"step_000045.bin.bad-1", "step_000900.bin.bad-1"}
+    assert "the history ends at step 45" in told["step_000900.bin.bad-1"]
     assert (run / "step_000045.bin.bad-1").read_bytes() == data
     assert not (run / ".step_000046.bin.tmp-1").exists()
     (replayed,) = e.named(run, "replayed")
