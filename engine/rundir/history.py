@@ -4,6 +4,7 @@ Reading rule: a line of step s supersedes every earlier line with step >= s. So 
 resume that took another path and a rollback all read as one history, contiguous from step 1.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -145,11 +146,12 @@ class History:
         step = int(self.step[i])
         scale, skipped = self._rare.get(step, (None, None))
         drawn = [a for a in self.arms if self.rows(a)[i] > 0]
+        k = bisect_left(self._bpb, step, key=lambda x: x[0])
         return LossLine(
             step=step, phase=int(self.phase[i]), seg=int(self.seg[i]), loss=f32(self.loss[i]), gnorm=f32(self.gnorm[i]),
             lr=float(self.lr[i]), dt=f32(self.dt[i]) or 0.0, t=float(self.t[i]), scale=scale, skipped=skipped,
             rows={a: int(self.rows(a)[i]) for a in drawn}, rloss={a: f32(self.rloss(a)[i]) for a in drawn},
-            bpb=next((b for s, b in reversed(self._bpb) if s == step), None),
+            bpb=self._bpb[k][1] if k < len(self._bpb) and self._bpb[k][0] == step else None,
         )  # fmt: skip
 
     def index(self, step: int) -> int | None:
