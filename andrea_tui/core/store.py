@@ -4,6 +4,7 @@ Lives in the app's thread. `revision` grows whenever something changed; nothing 
 """
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -155,7 +156,9 @@ class Store:
 
     def state(self, now: float) -> State:
         still = now - self.status_moved if self.status_moved is not None else 0.0
-        return state(self.trainer, self.status, still, self.rates().usual, self.events, len(self.history))
+        st = state(self.trainer, self.status, still, self.rates().usual, self.events, len(self.history))
+        # which directory it is stands in the first line: a long path would push the reason off the screen
+        return replace(st, meaning=st.meaning.replace(f"{clean(str(self.run_dir))}/", ""))
 
     @property
     def loading(self) -> int | None:

@@ -3,6 +3,7 @@
 import time
 
 from andrea_tui.core import fmt
+from andrea_tui.core.text import wrap
 from andrea_tui.core.views import EventRow, EventsView
 from andrea_tui.widgets.paint import Line, Run, boxed, fit
 from andrea_tui.widgets.pane import Pane
@@ -22,7 +23,7 @@ class EventsPane(Pane[EventsView]):
 
     def draw(self, v: EventsView, width: int, height: int) -> list[Line]:
         inner = max(1, height - 2)
-        lines = self._dead(v, inner) if v.death else self._usual(v, inner, width - 4)
+        lines = self._dead(v, inner, width - 4) if v.death else self._usual(v, inner, width - 4)
         title: list[Run] = [("5 ", "dim"), ("events", "title"), (" and trainer.log", "dim")]
         if v.death:
             title = [("5 ", "dim"), ("✗ the trainer died", "bad")]
@@ -43,8 +44,8 @@ class EventsPane(Pane[EventsView]):
         out += [_log(x) for x in v.log[len(v.log) - n_log :]]
         return out or [[("nothing yet", "dim")]]
 
-    def _dead(self, v: EventsView, rows: int) -> list[list[Run]]:
-        head: list[list[Run]] = [[(v.death, "bad")]]
+    def _dead(self, v: EventsView, rows: int, width: int) -> list[list[Run]]:
+        head: list[list[Run]] = [[(line, "bad")] for line in wrap(v.death, max(20, width))]
         if v.can_start:
             head.append([("r", "key"), (" starts it again from its newest checkpoint", "text")])
         room = max(0, rows - len(head) - 1)
