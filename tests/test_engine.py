@@ -68,6 +68,9 @@ def test_signals(small_run: MakeRun) -> None:
     e.wait_for(lambda: len(e.named(run, "snapshot")) == 2, "the second snapshot", p)
     step = e.named(run, "snapshot")[-1].step
     assert checkpoint.inspect(run / f"step_{step:06d}.bin").step == step
+    e.wait_for(
+        lambda: any(x.step == step for x in e.named(run, "audit")), "its audit", p
+    )  # a stop would cut it short
     os.kill(p.pid, signal.SIGTERM)
     os.kill(p.pid, signal.SIGTERM)
     assert p.wait(e.TIMEOUT) == 0
