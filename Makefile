@@ -31,8 +31,9 @@ lint: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Two workers: most tests wait for a process that starts. A file's tests stay together, since they share a trained run.
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 bench: .venv/ready
 	$(BIN)/python -m bench
