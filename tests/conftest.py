@@ -21,6 +21,13 @@ SMALL = [
 ]  # fmt: skip
 
 MakeRun = Callable[..., Path]
+LONG_FILES = ("test_torture.py", "test_learning.py", "test_cockpit_pty.py", "test_engine.py", "test_plain.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that two workers end at about the same time."""
+    rank = {name: i for i, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 @pytest.fixture(scope="session")
