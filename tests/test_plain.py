@@ -87,8 +87,8 @@ def test_a_closed_pipe_stops_the_training_that_it_started(small_run: MakeRun) ->
 def test_a_closed_pipe_of_one_that_only_attached_leaves_the_training_alone(small_run: MakeRun) -> None:
     run = small_run("run", *LONG)
     trainer = e.start(run)
+    e.wait_for(lambda: e.history(run).last > 2, "training", trainer)
     with plain(run) as p:
-        e.wait_for(lambda: e.history(run).last > 2, "training", trainer)
         assert p.stdout is not None
         assert f"attached to the trainer, pid {trainer.pid}" in p.stdout.readline()
         p.stdout.close()

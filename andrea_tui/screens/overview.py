@@ -86,6 +86,9 @@ class Board(Widget):
         yield FooterLine("footer")
 
 
+_REPAINTS = (0.2, 1.0)  # seconds after a change of size
+
+
 class Overview(Screen[None], inherit_bindings=False):
     """Keys go to the app's actions; the panes are shown what the store holds."""
 
@@ -117,7 +120,15 @@ class Overview(Screen[None], inherit_bindings=False):
             self._bindings.bind(binding.key, binding.action, binding.description, show=False)
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self.update, True)
+        if self._board.children:
+            self._replan()  # the panes may have been laid out for the size before
+        for delay in _REPAINTS:
+            self.set_timer(delay, self._repaint)
+
+    def _repaint(self) -> None:
+        """Every cell again: frames that were on their way at a change of size may have painted over the new one."""
+        for pane in self._board.children:
+            pane.refresh()
 
     def update(self, force: bool = False) -> None:
         """Show the panes that are on the screen what changed since the last call."""
