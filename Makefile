@@ -33,7 +33,7 @@ lint: .venv/ready
 
 # Two workers: most tests wait for a process that starts. A file's tests stay together, since they share a trained run.
 test: lint
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 bench: .venv/ready
 	$(BIN)/python -m bench
