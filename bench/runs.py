@@ -107,7 +107,7 @@ def sha256(path: Path) -> str:
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
     try:
         return process.wait(timeout)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: no trainer is left behind; it is raised on
         process.kill()
         process.wait()
         raise

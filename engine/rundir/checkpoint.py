@@ -71,7 +71,7 @@ def write(
             os.close(fd)
         before_rename(digest)
         os.rename(temporary, path)
-    except BaseException:
+    except BaseException:  # an interrupt, too, leaves no temporary; it is raised on
         with suppress(OSError):  # the first error is the one to tell
             os.unlink(temporary)
         raise
