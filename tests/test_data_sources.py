@@ -1,7 +1,7 @@
 """Built-in corpora, and everything that a person's `path` may lead to."""
 
-import json
 import errno
+import json
 import os
 import socket
 from collections import Counter
