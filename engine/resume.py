@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import BadInput
-from engine.rundir import checkpoint, names
+from engine.rundir import archive, checkpoint, names
 from engine.rundir.checkpoint import Checkpoint, Damaged
 from engine.rundir.history import History
 from engine.rundir.records import LossLine
@@ -23,12 +23,18 @@ def newest_good(s: Session, n_params: int) -> State | None:
     """
     good, damaged = checkpoint.scan(s.run_dir)
     aside: list[tuple[Path, str]] = list(damaged)
+    beyond: list[Path] = []  # good in themselves, but of steps that the history no longer has
     for found in good:
+        if found.step > s.history.last and s.known_hashes(found.step):
+            beyond.append(found.path)
+            continue
         s.tell("starting", f"reading {found.path.name}", now=True)
         try:
-            return _use(s, found, n_params, aside)
+            return _use(s, found, n_params, aside, beyond)
         except Damaged as e:
             aside.append((found.path, str(e)))
+    if beyond:
+        aside.append((beyond[0], f"the history ends at step {s.history.last}, before it"))
     if aside:
         path, why = aside[0]
         raise BadInput(f"{path}: no checkpoint can be used: {why}; restore one, or start a new run directory")
@@ -40,7 +46,9 @@ def newest_good(s: Session, n_params: int) -> State | None:
     return None
 
 
-def _use(s: Session, found: Checkpoint, n_params: int, aside: list[tuple[Path, str]]) -> State:
+def _use(
+    s: Session, found: Checkpoint, n_params: int, aside: list[tuple[Path, str]], beyond: list[Path]
+) -> State:
     if found.step > s.history.last:
         raise Damaged(f"{found.path.name}: the history ends at step {s.history.last}, before it")
     # A run whose event log was lost can still be resumed: then the hash proves nothing, the rest is checked.
@@ -49,6 +57,12 @@ def _use(s: Session, found: Checkpoint, n_params: int, aside: list[tuple[Path, s
     for path, why in aside:
         new = checkpoint.set_aside(path)
         s.event("set_aside", f"{why}; set aside as {new.name}", step=step, file=new.name)
+    if beyond:  # a rollback that was cut short after its commit
+        folder = archive.move(s.run_dir, step, beyond).relative_to(s.run_dir)
+        text = (
+            f"{len(beyond)} checkpoints beyond the history's end (step {s.history.last}) are in {folder}/ now"
+        )
+        s.event("archived", text, step=step, archive=str(folder))
     return step, parts
 
 

@@ -5,16 +5,15 @@ Going back on purpose is one appended line: a copy of the canonical line of that
 """
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.config import Config
 from engine.errors import BadInput
 from engine.layout import n_params
-from engine.rundir import checkpoint, names
+from engine.rundir import archive, checkpoint, names
 from engine.rundir.checkpoint import Checkpoint, Damaged
-from engine.rundir.files import Appender, fsync_dir
+from engine.rundir.files import Appender
 from engine.rundir.lines import LineDecoder
 from engine.rundir.records import Event, SampleLine, encode, event
 from engine.session import Session
@@ -44,14 +43,15 @@ def rollback(run_dir: Path, to: int) -> RolledBack:
         s.loss.sync()  # the commit
         _go_back_in_samples(s, to)
         later = [c for c in checkpoint.scan(run_dir)[0] if c.step > to]
-        archive = _archive(run_dir, to, later) if later else None
-        where = f"; {len(later)} later checkpoints are in {archive.relative_to(run_dir)}/" if archive else ""
+        folder = archive.move(run_dir, to, [c.path for c in later]) if later else None
+        shown = str(folder.relative_to(run_dir)) if folder else ""
+        where = f"; {len(later)} later checkpoints are in {shown}/" if folder else ""
         s.event(
             "rollback", f"rolled back from step {before} to step {to}{where}", step=to, back_from=before,
-            file=chosen.path.name, archive=str(archive.relative_to(run_dir)) if archive else "",
+            file=chosen.path.name, archive=shown,
         )  # fmt: skip
         s.events.sync()
-        return RolledBack(to, before, archive, len(later))
+        return RolledBack(to, before, folder, len(later))
     except OSError as e:
         raise BadInput(f"{run_dir}: rollback: {e.strerror or e}; nothing is lost, try again") from None
     finally:
@@ -88,20 +88,6 @@ def _go_back_in_samples(s: Session, to: int) -> None:
     if again is not None:
         again.seg = s.seg
         s.samples.append(encode(again))
-
-
-def _archive(run_dir: Path, step: int, later: list[Checkpoint]) -> Path:
-    """Move them into `archive/NNNN-step_N/`; returns it."""
-    folder = run_dir / names.ARCHIVE
-    folder.mkdir(mode=0o700, exist_ok=True)
-    used = [int(m[1]) for e in os.scandir(folder) if (m := re.match(r"([0-9]{4})-", e.name))]
-    new = folder / f"{max(used, default=0) + 1:04d}-step_{step:06d}"
-    new.mkdir(mode=0o700)
-    for c in later:
-        os.rename(c.path, new / c.path.name)
-    for path in (new, folder, run_dir):
-        fsync_dir(path)
-    return new
 
 
 def prunable(run_dir: Path, config: Config) -> list[Checkpoint]:

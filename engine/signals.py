@@ -1,7 +1,11 @@
 """Signals as flags. Installed before torch is imported: a default SIGUSR1 in those seconds would kill."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
+
+from engine.errors import StopRequested
 
 _OURS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -13,9 +17,25 @@ class Flags:
         self.stop = False  # SIGTERM, SIGINT, SIGHUP: finish the step, checkpoint, end
         self.snapshot = False  # SIGUSR1: finish the step, checkpoint, go on
         self.by = ""  # the signal that asked for the stop
+        self._at_once = ""  # what a stop cuts short wherever it stands
 
     def stopping(self) -> bool:
         return self.stop
+
+    @contextmanager
+    def at_once(self, what: str) -> Iterator[None]:
+        """Within: a stop raises StopRequested wherever the code stands, for long work that looks at no flag."""
+        if self.stop:
+            raise StopRequested(what)
+        self._at_once = what
+        try:
+            yield
+        except Exception as e:
+            if self.stop:
+                raise StopRequested(what) from e  # torch.compile wraps what it meets in errors of its own
+            raise
+        finally:
+            self._at_once = ""
 
     def install(self) -> None:
         """Handlers in place, then unblock: what the launcher held back arrives now."""
@@ -32,3 +52,6 @@ class Flags:
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         self.by = self.by or signal.Signals(number).name
         self.stop = True
+        if self._at_once:
+            what, self._at_once = self._at_once, ""
+            raise StopRequested(what)

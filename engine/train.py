@@ -252,8 +252,9 @@ def train(s: Session, mix: Mix, rows: Rows, tokenizer: Tokenizer, stop_at: int |
         s.event("failed", f"{s.run_dir}: step_000000.bin could not be saved", step=0, code=EXIT_CANNOT_SAVE)
         return EXIT_CANNOT_SAVE
     s.tell("compiling" if trainer.device.compile else "starting", "timing a step", step=trainer.step)
-    seconds = plan.time_a_step(
-        trainer.compute, trainer.model, trainer.device, trainer.micro, s.config.train.rows
-    )
+    with s.flags.at_once("compiling" if trainer.device.compile else "timing a step"):
+        seconds = plan.time_a_step(
+            trainer.compute, trainer.model, trainer.device, trainer.micro, s.config.train.rows
+        )
     plan.announce(s, trainer.device, trainer.model, mix, seconds, trainer.step, end)
     return trainer.run(end)

@@ -1,6 +1,7 @@
 """Helpers for tests that start the real trainer and look at its run directory."""
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -60,6 +61,13 @@ def samples(run: Path) -> list[SampleLine]:
 
 def named(run: Path, name: str) -> list[Event]:
     return [e for e in events(run) if e.event == name]
+
+
+def doing(run: Path) -> str:
+    try:
+        return str(json.loads((run / ".status.json").read_text())["doing"])
+    except FileNotFoundError:
+        return ""
 
 
 def canonical(run: Path) -> list[LossLine]:

@@ -135,6 +135,20 @@ def test_a_damaged_newest_checkpoint_is_set_aside_and_the_one_before_is_used(sma
     assert e.sha(run / "step_000060.bin") == e.sha(whole / "step_000060.bin")
 
 
+def test_a_stop_while_compiling_ends_at_once(small_run: MakeRun, tmp_path: Path) -> None:
+    """torch.compile looks at no flag and takes many seconds; nothing is lost, since nothing was begun."""
+    run = small_run("run", "train.compile=true")
+    process = e.start(run)
+    e.wait_for(lambda: e.doing(run) == "compiling", "the compiler", process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(e.TIMEOUT) == 0
+    (stopped,) = e.named(run, "stopped")
+    assert "while compiling" in stopped.text
+    assert not e.named(run, "started")  # it was still compiling
+    assert (run / "step_000000.bin").exists()
+    assert "Traceback" not in (run / "trainer.log").read_text()
+
+
 def refused(run: Path, *args: str) -> str:
     p = subprocess.run(
         [sys.executable, "-m", "engine", str(run), *args], capture_output=True, text=True, check=False

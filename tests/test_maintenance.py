@@ -136,6 +136,10 @@ def test_a_crash_in_a_rollback_leaves_a_run_that_starts_at_the_right_step(
     assert e.finish(copy, "--stop-at", "35") == 0
     assert e.named(copy, "resumed")[-1].step == 20
     assert e.history(copy).missing == 0
+    archived = sorted(p.name for p in (copy / "archive").glob("*/*.bin"))
+    assert archived == ["step_000030.bin", "step_000040.bin"]  # none is called damaged
+    assert e.named(copy, "archived")
+    assert not e.named(copy, "set_aside")
     assert e.history(copy).last == 35
 
 

@@ -41,7 +41,7 @@ def peaceful(tmp_path_factory: pytest.TempPathFactory) -> Peaceful:
 
 
 @pytest.mark.parametrize(
-    ("name", "forked", "cold"), [("fp32", 140, 4), ("bf16", 30, 0), ("accumulate", 30, 0)]
+    ("name", "forked", "cold"), [("fp32", 140, 16), ("bf16", 30, 2), ("fp16", 20, 2), ("accumulate", 30, 2)]
 )
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(
     name: str, forked: int, cold: int, servers: list[Server], peaceful: Peaceful
@@ -49,6 +49,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(
     report = torture.torture_all(peaceful(name), forked, cold, SEED, servers)
     assert report.wrong == [], f"seed {SEED}: " + "\n".join(report.wrong)
     assert report.kills >= forked + cold
+    assert name != "fp32" or report.what["rollback"] + report.what["rollback, killed"] > 0
 
 
 @pytest.mark.parametrize(

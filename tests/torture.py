@@ -34,6 +34,7 @@ BASE = [f"train.max_steps={STEPS}", "train.eval_every=15", "train.sample_every=2
 MATRIX: dict[str, list[str]] = {
     "fp32": [],
     "bf16": ["train.precision=bf16"],
+    "fp16": ["train.precision=fp16"],
     "accumulate": ["train.accumulate=2"],
     "compiled": ["train.compile=true", "train.max_steps=60"],
 }
@@ -41,6 +42,7 @@ ENV = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_N
 # torch, and what the first optimiser, tokeniser and rows would import: seconds that only cold lives spend again
 IMPORTS = ("engine.__main__", "engine.train", "engine.data.manifest", "engine.data.prepare", "engine.data.rows",
            "torch._dynamo", "torch._inductor.compile_fx", "numpy.random", "tokenizers")  # fmt: skip
+ROLLBACKS = 0.1  # of the lives are followed by one, every second of which is killed too
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -170,6 +172,9 @@ class Torture:
                 report.wrong.append(f"{run.name}: exit code {code} after {what}")
             if report.wrong or e.named(run, "finished"):
                 break
+            if rng.random() < ROLLBACKS:
+                report.what[roll_back(run, rng)] += 1
+                seen.last = 0  # the log's end went back on purpose
         if not report.wrong:
             report.wrong += compare(self.outcome(self.finish(run, start)), self.reference, run)
         if report.wrong:
@@ -196,6 +201,26 @@ def act(run: Path, pid: int, rng: random.Random, start_takes: float) -> str:
         send(pid, signal.Signals[f"SIG{word.upper()}"])
         time.sleep(rng.uniform(0, 0.03))
     return f"{moment}: {what}"
+
+
+def roll_back(run: Path, rng: random.Random) -> str:
+    """`andrea-tui rollback` to a random earlier checkpoint, or its death; what it was."""
+    if not (run / "data" / "manifest.json").exists():
+        return "no rollback: nothing there yet"
+    steps = [c.step for c in checkpoint.scan(run)[0] if 0 < c.step < e.history(run).last]
+    if not steps:
+        return "no rollback: no checkpoint to go back to"
+    command = [sys.executable, "-m", "andrea_tui", "rollback", str(run), "--to", str(rng.choice(steps))]
+    process = subprocess.Popen(command, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    killed = rng.random() < 0.5
+    if killed:
+        before = size(run)
+        wait(process.pid, lambda: size(run) > before or rng.random() < 0.002)  # mostly just after its commit
+        time.sleep(rng.uniform(0, 0.01))
+        process.kill()
+    _, said = process.communicate(timeout=e.TIMEOUT)
+    assert killed or process.returncode == 0, said.decode()
+    return f"rollback{', killed' if process.returncode else ''}"
 
 
 def size(run: Path) -> int:
