@@ -23,7 +23,7 @@ from engine.data.manifest import Manifest, load_manifest
 from engine.data.prepare import prepare
 from engine.data.rows import Rows
 from engine.layout import n_params
-from engine.mix.mix import Mix
+from engine.mix.mix import mix_of
 from engine.resume import Replay
 from engine.rundir import checkpoint, names
 from engine.rundir.history import canonical_samples, read_history
@@ -145,11 +145,7 @@ def split(run: Path, steps: int) -> list[dict[str, str]]:
     )
     manifest: Manifest = load_manifest(run)
     rows = Rows(run, manifest, config.model.context, config.run.seed)
-    mix = Mix(
-        policy,
-        {a: manifest.arms[a].train.tokens for a in policy.arms},
-        {a: rows.n_rows(a) for a in policy.arms},
-    )
+    mix = mix_of(policy, rows)
     timed("fold of the mix", lambda: mix.fold(history, steps, 0))
     timed("rows: seek", lambda: [rows.row(arm, pull) for arm, pull in mix.draw(steps + 1, config.train.rows)])
     timed("replay: 100 lines to compare", lambda: Replay(history, steps - 100))

@@ -24,7 +24,7 @@ from engine.data.manifest import load_tokenizer
 from engine.data.prepare import prepare
 from engine.data.rows import Rows
 from engine.layout import checkpoint_bytes
-from engine.mix.mix import Mix
+from engine.mix.mix import mix_of
 from engine.model import flops_per_token
 from engine.session import Session
 from engine.signals import Flags
@@ -67,9 +67,7 @@ def open_trainer(run: Path) -> Trainer:
     c, p = s.config, s.policy
     manifest = prepare(run, p, c.tokenizer, c.model.context, lambda what, part: None, s.flags.stopping)
     rows = Rows(run, manifest, c.model.context, c.run.seed)
-    tokens = {a: manifest.arms[a].train.tokens for a in p.arms}
-    mix = Mix(p, tokens, {a: rows.n_rows(a) for a in p.arms})
-    trainer = Trainer(s, mix, rows, load_tokenizer(run, manifest))
+    trainer = Trainer(s, mix_of(p, rows), rows, load_tokenizer(run, manifest))
     if not trainer.restore():
         raise RuntimeError(f"{run}: step_000000.bin could not be saved")
     return trainer

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from engine import identity
 from engine.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput, StopRequested
 from engine.session import Session
 from engine.signals import Flags
@@ -45,18 +46,22 @@ def main(argv: list[str]) -> int:
 
 
 def _train(s: Session, stop_at: int | None, force: bool) -> int:
-    from engine.data.manifest import load_tokenizer
+    from engine.data.manifest import load_tokenizer, manifest_if_there
     from engine.data.prepare import prepare
     from engine.data.rows import Rows
-    from engine.mix.mix import Mix
+    from engine.mix.mix import mix_of
 
     context = s.config.model.context
     say = lambda what, fraction: s.tell("preparing", f"{what} {fraction:.0%}")  # noqa: E731
+    identity.refuse_zombies(s.run_dir, s.policy, manifest_if_there(s.run_dir), s.history, s.phase)
     manifest = prepare(s.run_dir, s.policy, s.config.tokenizer, context, say, s.flags.stopping)
+    s.arms = identity.contents(s.policy, manifest)
+    identity.refuse_altered_data(s.run_dir, s.arms, s.past_events)
+    for text in identity.changed_sources(s.run_dir, s.policy, manifest):
+        s.event("warning", text)
     tokenizer = load_tokenizer(s.run_dir, manifest)
     rows = Rows(s.run_dir, manifest, context, s.config.run.seed)
-    tokens = {a: manifest.arms[a].train.tokens for a in s.policy.arms}
-    mix = Mix(s.policy, tokens, {a: rows.n_rows(a) for a in s.policy.arms})
+    mix = mix_of(s.policy, rows)
     if s.flags.stop:
         raise StopRequested("preparing")
     s.tell("starting", "loading torch", now=True)

@@ -151,12 +151,24 @@ class Arm(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True, omit_de
 class Ucb1Config(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
     c: Annotated[float, _about("weight of the exploration bonus", ge=0.0)] = 1.0
     focus: Annotated[int, _about("how many arms are in focus", ge=1)] = 2
-    focus_share: Annotated[Share, _about("their share of all pulls")] = 0.5
+    focus_share: Annotated[Share, _about("their share of all pulls; the others follow their prior")] = 0.5
+    rerank: Annotated[int, _about("ranked anew every so many steps times a die (1 to 6)", ge=1)] = 7
+    window: Annotated[
+        int, _about("rows over which an arm's running mean and spread of its loss forget", ge=2)
+    ] = 256
+    least: Annotated[int, _about("rows of an arm before its loss earns a reward", ge=2)] = 16
 
 
 class HeldoutConfig(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
     rows: Annotated[int, _about("held-out rows per arm in one evaluation", ge=1, le=4096)] = 8
-    explore: Annotated[Share, _about("share given to the arms regardless of progress")] = 0.1
+    explore: Annotated[Share, _about("share that all arms get alike, regardless of progress")] = 0.1
+    decay: Annotated[
+        float, _about("of the running mean of an arm's progress, per evaluation", ge=0.0, lt=1.0)
+    ] = 0.7
+    span: Annotated[
+        float, _about("an arm's progress counts as 1/span to span times the arms' mean", ge=1.0)
+    ] = 4.0
+    power: Annotated[float, _about("how strongly progress moves the wish: prior * ratio^power", ge=0.0)] = 0.5
 
 
 class Policy(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
@@ -165,7 +177,9 @@ class Policy(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
     )
     kind: Annotated[
         Literal["static", "ucb1", "heldout"],
-        _about('how the mix adapts; this version has "static": it does not'),
+        _about(
+            'how the mix adapts: "static" (it does not), "ucb1" (training loss) or "heldout" (held-out text)'
+        ),
     ] = "static"
     warmup_steps: Annotated[
         int, _about("only warmup_arms are drawn until this step; 0: no warm-up", ge=0)
@@ -274,8 +288,6 @@ def check_policy(p: Policy, where: str) -> Policy:
         warm = math.fsum(p.arms[n].cap for n in set(p.warmup_arms))
         if warm < 1 - 1e-9:
             refuse("warmup_arms", f"their caps sum to {warm:.4g}, less than 1; raise some or name more arms")
-    if p.kind != "static":
-        refuse("kind", f'"{p.kind}" is not in this version yet; use kind = "static"')
     return p
 
 

@@ -4,6 +4,7 @@ import time
 
 import torch
 
+from engine import identity
 from engine.device import Device
 from engine.errors import BadInput
 from engine.gradient import Compute, forward_backward
@@ -72,18 +73,27 @@ def announce(s: Session, device: Device, model: GPT, mix: Mix, seconds: float, s
         "step": f"{c.train.rows} rows, {s.status.tokens_per_step:,} tokens; about {seconds:.2g} s",
         "steps": f"{step:,} to {end:,} of {c.train.max_steps:,}; about {_duration(seconds * (end - step))}",
         "mix": f"policy {s.policy.name}: {mix.text(step + 1)}",
+        **_exhaustion(mix, step, end, c.train.rows),
         "checkpoints": f"{_size(size)} each, up to {kept} at a time: {_size(need)} more, {_size(free)} free",
     }
     say("\n".join(f"  {k:12} {v}" for k, v in lines.items()))
-    changed = s.changed_keys()
+    changed = identity.changed_config(c, s.past_events)
     name = "resumed" if step else "started"
     s.event(
         name, f"{name} at step {step}: {lines['model'].split(':')[0]}, {device.name}, {device.precision}", step=step,
         device=device.name, precision=device.precision, compile=device.compile, torch=str(torch.__version__),
-        adamw=ADAMW, params=model.flat.numel(), config=flat(c), policy=s.policy.name, plan=lines,
+        adamw=ADAMW, params=model.flat.numel(), config=flat(c), policy=s.policy.name,
+        policy_keys=flat(s.policy), arms=s.arms, plan=lines,
     )  # fmt: skip
     if changed:
         s.event("warning", f"config.toml changed since the segment before: {'; '.join(changed)}", step=step)
+
+
+def _exhaustion(mix: Mix, step: int, end: int, rows: int) -> dict[str, str]:
+    """When `max_epochs` will shut an arm, if that is before the end."""
+    soon = {a: at for a, at in mix.outlook(step + 1, rows).items() if at <= end}
+    said = [f"{a} will be exhausted about step {at:,}" for a, at in sorted(soon.items(), key=lambda x: x[1])]
+    return {"max_epochs": "; ".join(said)} if said else {}
 
 
 def _duration(seconds: float) -> str:

@@ -6,16 +6,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import BadInput
+from engine.mix.mix import Mix
+from engine.mix.state import Lines, State, fits, read_state, restore
 from engine.rundir import archive, checkpoint, names
 from engine.rundir.checkpoint import Checkpoint, Damaged
+from engine.rundir.files import say
 from engine.rundir.history import History
 from engine.rundir.records import LossLine
 from engine.session import Session
 
-State = tuple[int, list[NDArray[np.float32]]]  # step, [weights, m, v]
+Loaded = tuple[int, list[NDArray[np.float32]]]  # step, [weights, m, v]
 
 
-def newest_good(s: Session, n_params: int) -> State | None:
+def newest_good(s: Session, n_params: int) -> Loaded | None:
     """The newest checkpoint whose bytes match an event of its step and whose steps are in the history.
 
     None for a run that has not begun. Damaged files are set aside (renamed, never deleted) once a good one is
@@ -48,7 +51,7 @@ def newest_good(s: Session, n_params: int) -> State | None:
 
 def _use(
     s: Session, found: Checkpoint, n_params: int, aside: list[tuple[Path, str]], beyond: list[Path]
-) -> State:
+) -> Loaded:
     if found.step > s.history.last:
         raise Damaged(f"{found.path.name}: the history ends at step {s.history.last}, before it")
     # A run whose event log was lost can still be resumed: then the hash proves nothing, the rest is checked.
@@ -64,6 +67,32 @@ def _use(
         )
         s.event("archived", text, step=step, archive=str(folder))
     return step, parts
+
+
+def recall(s: Session, mix: Mix, step: int) -> Lines:
+    """Make the mix what it was after `step`: from `.state.json` where that is of this step, else from the log.
+
+    Returns the hash of the phase's lines, for the states to come. Raises BadInput where the log has a gap.
+    """
+    start = mix.count(s.history, step, s.phase)
+    mix.begin(start + 1)
+    lines = Lines(mix.arms, start)
+    digest = lines.sha256(s.history, step)
+    found = _state(s)
+    if found is not None and fits(found, mix, step, s.phase, digest):
+        restore(mix, found)
+    elif step:
+        say(f"{names.STATE} is not of step {step}: the mix is folded from the log")
+        mix.fold(s.history, step, s.phase)
+    return lines
+
+
+def _state(s: Session) -> State | None:
+    try:
+        return read_state(s.run_dir / names.STATE)
+    except (OSError, ValueError) as e:
+        s.event("warning", f"{names.STATE}: can't be used ({e}); the mix is folded from the log")
+        return None
 
 
 class Replay:

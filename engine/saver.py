@@ -17,8 +17,8 @@ from torch import Tensor
 
 from engine.config import KeepConfig
 from engine.layout import checkpoint_bytes
-from engine.rundir import checkpoint
-from engine.rundir.files import Appender, say
+from engine.rundir import checkpoint, names
+from engine.rundir.files import Appender, replace_file, say
 from engine.rundir.names import checkpoint_name
 from engine.rundir.records import Event, encode, event
 
@@ -39,8 +39,11 @@ class Saver:
         self._host: list[Tensor] = []  # weights, m, v in (pinned) host memory, reused
         self._thread: threading.Thread | None = None
 
-    def save(self, step: int, why: str, tensors: list[Tensor]) -> None:
-        """Copy weights, m and v now, write them in the background. Waits for one that is in flight."""
+    def save(self, step: int, why: str, tensors: list[Tensor], state: bytes = b"") -> None:
+        """Copy weights, m and v now, write them in the background. Waits for one that is in flight.
+
+        `state` is `.state.json` of this step, written behind the checkpoint.
+        """
         self.wait()
         if not self._host:
             pin = tensors[0].is_cuda
@@ -50,7 +53,7 @@ class Saver:
         if why in KEPT_FOR_GOOD:
             self._asked_for.add(step)
         parts = [h.numpy() for h in self._host]
-        self._thread = threading.Thread(target=self._write, args=(step, why, parts), name="checkpoint")
+        self._thread = threading.Thread(target=self._write, args=(step, why, parts, state), name="checkpoint")
         self._thread.start()
 
     def wait(self) -> None:
@@ -60,12 +63,18 @@ class Saver:
             self._thread = None
 
     def save_at_last(
-        self, step: int, why: str, tensors: list[Tensor], seconds: float, beat: Callable[[str], None]
+        self,
+        step: int,
+        why: str,
+        tensors: list[Tensor],
+        state: bytes,
+        seconds: float,
+        beat: Callable[[str], None],
     ) -> bool:
         """The checkpoint that a stop waits for: retried for so many seconds. False: it could not be saved."""
         end = time.monotonic() + seconds
         while True:
-            self.save(step, why, tensors)
+            self.save(step, why, tensors, state)
             self.wait()
             if self.durable == step:
                 return True
@@ -74,7 +83,7 @@ class Saver:
             beat(f"can't save step {step}; trying for {end - time.monotonic():.0f} s more")
             time.sleep(1.0)
 
-    def _write(self, step: int, why: str, parts: list[NDArray[np.float32]]) -> None:
+    def _write(self, step: int, why: str, parts: list[NDArray[np.float32]], state: bytes = b"") -> None:
         t0 = time.monotonic()
 
         def before_rename(sha256: str) -> None:
@@ -99,7 +108,17 @@ class Saver:
         self.durable, self.failed_since = step, None
         if why == "snapshot":
             self._say(event("snapshot", step=step, seg=self._seg, text=f"snapshot of step {step} saved"))
+        if state:
+            self._write_state(step, state)
         self._prune(step)
+
+    def _write_state(self, step: int, state: bytes) -> None:
+        """A cache: without it the next start folds the log."""
+        try:
+            replace_file(self._run_dir / names.STATE, state)
+        except OSError as e:
+            text = f"{names.STATE} could not be written: {e.strerror or e}"
+            self._say(event("warning", step=step, seg=self._seg, text=text))
 
     def _prune(self, newest: int) -> None:
         try:

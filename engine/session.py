@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from engine.config import CONFIG_FILE, FROZEN_KEYS, POLICY_FILE, Config, Policy, load_config, load_policy
+from engine import identity
+from engine.config import CONFIG_FILE, POLICY_FILE, Config, Policy, load_config, load_policy
 from engine.errors import BadInput
 from engine.rundir import lock, names
 from engine.rundir.checkpoint import remove_temporaries
@@ -19,7 +20,6 @@ from engine.rundir.history import canonical_samples, read_history
 from engine.rundir.lines import LineDecoder, R
 from engine.rundir.records import Event, LossLine, SampleLine, Status, encode, event
 from engine.signals import Flags
-from engine.toml_io import flat
 
 _LARGE = 1 << 32  # bytes; a sidecar beyond this is not ours
 
@@ -38,7 +38,8 @@ class Session:
         samples, bad_samples = _read_lines(run_dir / names.SAMPLES, SampleLine)
         # audits beyond the history's end are of steps that were rolled back
         self.audited = {x.step for x in canonical_samples([], samples) if x.step <= self.history.last}
-        self._refuse_changed_config()
+        identity.refuse_changed_config(run_dir, self.config, self.past_events)
+        identity.refuse_changed_policy(run_dir, self.policy, self.past_events)
         segs = [e.seg for e in self.past_events] + (
             [int(self.history.seg.max())] if len(self.history) else []
         )
@@ -51,6 +52,7 @@ class Session:
             pid=os.getpid(), seg=self.seg, step=0, max_steps=self.config.train.max_steps, phase=self.phase,
             doing="preparing", policy=self.policy.name,
         )  # fmt: skip
+        self.arms: identity.Arms = {}  # of the policy, once their data is there
         self._status_error = ""
         self._told = 0.0
         for name, bad in ((names.EVENTS, bad_events), (names.LOSS, bad_loss), (names.SAMPLES, bad_samples)):
@@ -105,26 +107,6 @@ class Session:
         for appender in (self.loss, self.samples, self.events):
             appender.close()
         os.close(self._lock)
-
-    def _refuse_changed_config(self) -> None:
-        starts = [e for e in self.past_events if e.event in ("started", "resumed") and "config" in e.info]
-        if not starts:
-            return
-        before, now = starts[-1].info["config"], flat(self.config)
-        for key in FROZEN_KEYS:
-            if key in before and before[key] != now[key]:
-                raise BadInput(
-                    f"{self.run_dir / CONFIG_FILE}: {key}: is {now[key]!r}, but this run was made with {before[key]!r}"
-                    "; set it back, or make a new run with `andrea-tui init`"
-                )
-
-    def changed_keys(self) -> list[str]:
-        """`optim.lr: 0.001 -> 0.002` for every key that differs from the segment before."""
-        starts = [e for e in self.past_events if e.event in ("started", "resumed") and "config" in e.info]
-        if not starts:
-            return []
-        before, now = starts[-1].info["config"], flat(self.config)
-        return [f"{k}: {before[k]!r} -> {v!r}" for k, v in now.items() if k in before and before[k] != v]
 
 
 def _read_lines(path: Path, kind: type[R]) -> tuple[list[R], int]:

@@ -21,9 +21,11 @@ from engine.errors import EXIT_BAD_INPUT, EXIT_CANNOT_SAVE, EXIT_DIVERGED, EXIT_
 from engine.evaluate import bits_per_byte
 from engine.gradient import SCALE_MIN, Compute, clip, forward_backward, gradient_norm, scale_before
 from engine.mix.mix import Mix
+from engine.mix.state import encode as encode_state
+from engine.mix.state import state_of
 from engine.model import GPT
 from engine.optim import Adam, learning_rate
-from engine.resume import Replay, newest_good
+from engine.resume import Replay, newest_good, recall
 from engine.rundir.records import LossLine, encode, f32
 from engine.saver import Saver
 from engine.session import Session
@@ -60,7 +62,8 @@ class Trainer:
         found = newest_good(s, self.model.flat.numel())
         if found is None:
             self.model.init(self.c.run.seed)
-            self.saver.save(0, "start", self.state)
+            self.lines = recall(s, self.mix, 0)
+            self.saver.save(0, "start", self.state, self.mix_state())
             self.saver.wait()  # else a crash in the first steps would leave lines that no checkpoint leads to
         else:
             self.step, parts = found
@@ -68,9 +71,9 @@ class Trainer:
                 for tensor, part in zip(self.state, parts, strict=True):
                     tensor.copy_(torch.from_numpy(part))
             self.saver.durable = self.step
+            self.lines = recall(s, self.mix, self.step)
         at = s.history.index(self.step)
         self.scale = s.history.line(at).scale if at is not None else None
-        self.mix.fold(s.history, self.step, s.phase)
         self.replay = Replay(s.history, self.step)
         s.status.checkpoint_step = self.saver.durable
         return self.saver.durable >= 0
@@ -132,6 +135,9 @@ class Trainer:
         self.step, self.clock = t, now
         self.not_finite = 0 if finite else self.not_finite + 1
         self.log(line)
+        for news in self.mix.take_line(line):
+            if self.replay.over:
+                s.event("exhausted", news, step=t)
 
     def gradient(self, batch: Tensor, t: int) -> tuple[Tensor, float]:
         """(loss of each row, global gradient norm); the gradient of their mean stands in model.grad.
@@ -187,10 +193,20 @@ class Trainer:
         why = "snapshot" if self.flags.snapshot else "boundary"
         self.flags.snapshot = False
         self.s.tell("checkpointing", step=self.step)
-        self.saver.save(self.step, why, self.state)
+        self.saver.save(self.step, why, self.state, self.mix_state())
         due = why == "snapshot" or self.step % self.c.train.sample_every == 0
         if due and self.step not in self.s.audited:
             self.make_audit()
+
+    def mix_state(self) -> bytes:
+        """`.state.json` of this step; empty where no further step is possible, since then it tells no shares."""
+        s = self.s
+        digest = self.lines.sha256(s.history, self.step)
+        try:
+            state = state_of(self.mix, s.phase, self.c.train.rows, digest, s.arms)
+        except BadInput:
+            return b""
+        return encode_state(state)
 
     def make_audit(self) -> None:
         s = self.s
@@ -215,7 +231,7 @@ class Trainer:
         if self.saver.durable != step:
             why = "snapshot" if self.flags.snapshot else "finish" if complete else "stop"
             beat = lambda text: s.tell("stopping", text, step=step, now=True)  # noqa: E731
-            if not self.saver.save_at_last(step, why, self.state, SAVE_SECONDS, beat):
+            if not self.saver.save_at_last(step, why, self.state, self.mix_state(), SAVE_SECONDS, beat):
                 lost = step - max(self.saver.durable, 0)
                 text = (
                     f"step {step} could not be saved: {lost} steps since step {self.saver.durable} are lost"

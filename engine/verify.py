@@ -12,11 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine import identity
 from engine.config import CONFIG_FILE, POLICY_FILE, Config, Policy, load_config, load_policy
-from engine.data.manifest import load_manifest
+from engine.data.manifest import Manifest, load_manifest
 from engine.data.manifest import verify as verify_data
+from engine.data.rows import Rows
 from engine.errors import BadInput
 from engine.layout import n_params
+from engine.mix.mix import mix_of
+from engine.mix.state import Lines, fits, read_state, state_of
 from engine.rundir import checkpoint, names
 from engine.rundir.checkpoint import Checkpoint, Damaged
 from engine.rundir.files import open_regular, write_all
@@ -50,8 +54,10 @@ def verify(run_dir: Path, say: Callable[[Finding], None]) -> bool:
     events = _events(run_dir, tell)
     history = _history(run_dir, tell)
     _samples(run_dir, history, tell)
-    vocab = _data(run_dir, policy, tell)
-    _checkpoints(run_dir, config, vocab, history, events, tell)
+    manifest = _data(run_dir, policy, tell)
+    if manifest is not None:
+        _state(run_dir, config, policy, manifest, history, tell)
+    _checkpoints(run_dir, config, manifest.tokenizer_vocab if manifest else None, history, events, tell)
     for entry in sorted(os.scandir(run_dir), key=lambda e: e.name):
         if names.is_temporary(entry.name):
             tell(entry.name, NOTE, "left by a writer that died, or being written; removed at the next start")
@@ -118,7 +124,44 @@ def _samples(run_dir: Path, history: History, tell: _Tell) -> None:
         tell(names.SAMPLES, OK, f"{len(lines):,} sample texts of {len({x.step for x in lines}):,} steps")
 
 
-def _data(run_dir: Path, policy: Policy, tell: _Tell) -> int | None:
+def _state(
+    run_dir: Path, config: Config, policy: Policy, manifest: Manifest, history: History, tell: _Tell
+) -> None:
+    """The mix's state beside a fold of the log."""
+    try:
+        found = read_state(run_dir / names.STATE)
+    except (OSError, ValueError) as e:
+        tell(names.STATE, BAD, f"can't be read: {e}; the next start makes it anew from the log")
+        return
+    if found is None:
+        tell(names.STATE, NOTE, "not there yet; a start folds the log instead")
+        return
+    mix = mix_of(policy, Rows(run_dir, manifest, config.model.context, config.run.seed))
+    try:
+        start = mix.count(history, found.step, found.phase)
+        digest = Lines(mix.arms, start).sha256(history, found.step)
+        if not fits(found, mix, found.step, found.phase, digest):
+            text = "of other lines than the log has now (a crash or a rollback since); the next start folds the log"
+            tell(names.STATE, NOTE, text)
+            return
+        mix.fold(history, found.step, found.phase)
+        same = (
+            state_of(mix, found.phase, config.train.rows, digest, identity.contents(policy, manifest))
+            == found
+        )
+    except BadInput as e:
+        tell(names.STATE, NOTE, f"can't be compared: {e}")
+        return
+    text = f"of step {found.step:,}, phase {found.phase}: "
+    if same:
+        tell(names.STATE, OK, text + f"equals the fold of its {found.step - start:,} lines")
+    else:
+        tell(
+            names.STATE, BAD, text + "is not what its lines fold to; delete it, the next start makes it anew"
+        )
+
+
+def _data(run_dir: Path, policy: Policy, tell: _Tell) -> Manifest | None:
     try:
         manifest = load_manifest(run_dir)
         verify_data(run_dir, manifest, full=True, arms=policy.arms)
@@ -130,7 +173,7 @@ def _data(run_dir: Path, policy: Policy, tell: _Tell) -> int | None:
         return None
     tokens = sum(a.train.tokens for a in manifest.arms.values())
     tell(names.DATA, OK, f"tokeniser and {len(manifest.arms)} arms, {tokens:,} training tokens, hashes right")
-    return manifest.tokenizer_vocab
+    return manifest
 
 
 def _checkpoints(

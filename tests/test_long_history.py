@@ -5,10 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.config import load_config
+from engine.config import load_config, load_policy
+from engine.data.manifest import load_manifest
+from engine.data.rows import Rows
 from engine.layout import n_params
+from engine.mix.mix import Mix, mix_of
+from engine.mix.state import Lines, state_of
+from engine.mix.state import encode as encode_state
 from engine.rundir import checkpoint, names
-from engine.rundir.history import History
+from engine.rundir.history import History, read_history
 from engine.rundir.records import LossLine, encode, event
 from tests.conftest import MakeRun
 from tests.test_trainer import trainer
@@ -27,6 +32,17 @@ def write_history(run: Path) -> int:
         return f.tell()
 
 
+def write_state(run: Path) -> None:
+    """What a live run would have left in `.state.json` at step AT."""
+    policy, m = load_policy(run / "policy.toml"), load_manifest(run)
+    history = read_history(run / names.LOSS)[0]
+    mix = mix_of(policy, Rows(run, m, 32, 1))
+    mix.begin(mix.count(history, AT, 0) + 1)
+    mix.step, mix.pulls, mix.drawn = AT, dict.fromkeys(mix.arms, 2 * AT), dict.fromkeys(mix.arms, 2 * AT)
+    state = state_of(mix, 0, 4, Lines(mix.arms, 0).sha256(history, AT), {})
+    (run / names.STATE).write_bytes(encode_state(state))
+
+
 def chars_read() -> int:
     return int(Path("/proc/self/io").read_text().split()[1])
 
@@ -40,6 +56,7 @@ def test_step_one_million(small_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -
     with open(run / names.EVENTS, "ab") as f:
         f.write(encode(event("checkpoint", step=AT, seg=1, sha256=digest, why="boundary")))
 
+    write_state(run)
     rebuilt: list[int] = []
     real = History.line
 
@@ -50,6 +67,7 @@ def test_step_one_million(small_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -
     with trainer(small_run("warm")):
         pass  # torch reads some of its own modules at the first use
     monkeypatch.setattr(History, "line", counting)
+    monkeypatch.setattr(Mix, "fold", None)  # the state is believed, nothing is folded
     before = chars_read()
     with trainer(run) as t:
         read = chars_read() - before

@@ -41,7 +41,8 @@ def peaceful(tmp_path_factory: pytest.TempPathFactory) -> Peaceful:
 
 
 @pytest.mark.parametrize(
-    ("name", "forked", "cold"), [("fp32", 140, 16), ("bf16", 30, 2), ("fp16", 20, 2), ("accumulate", 30, 2)]
+    ("name", "forked", "cold"),
+    [("fp32", 140, 16), ("bf16-ucb1", 30, 2), ("fp16", 20, 2), ("accumulate-heldout", 30, 2)],
 )
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(
     name: str, forked: int, cold: int, servers: list[Server], peaceful: Peaceful

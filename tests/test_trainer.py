@@ -15,7 +15,7 @@ from engine.data.rows import Rows
 from engine.device import Device
 from engine.errors import EXIT_DIVERGED, EXIT_OK, StopRequested
 from engine.gradient import forward_backward
-from engine.mix.mix import Mix
+from engine.mix.mix import mix_of
 from engine.model import GPT
 from engine.rundir import checkpoint
 from engine.session import Session
@@ -30,8 +30,7 @@ def trainer(run: Path) -> Iterator[Trainer]:
     s = Session(run, Flags())
     m = load_manifest(run)
     rows = Rows(run, m, s.config.model.context, s.config.run.seed)
-    tokens = {a: m.arms[a].train.tokens for a in s.policy.arms}
-    t = Trainer(s, Mix(s.policy, tokens, {a: rows.n_rows(a) for a in tokens}), rows, load_tokenizer(run, m))
+    t = Trainer(s, mix_of(s.policy, rows), rows, load_tokenizer(run, m))
     assert t.restore()
     yield t
     t.saver.wait()

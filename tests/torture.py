@@ -33,9 +33,9 @@ STEPS = 200
 BASE = [f"train.max_steps={STEPS}", "train.eval_every=15", "train.sample_every=20", "keep.every=10000"]
 MATRIX: dict[str, list[str]] = {
     "fp32": [],
-    "bf16": ["train.precision=bf16"],
+    "bf16-ucb1": ["train.precision=bf16", "kind=ucb1", "ucb1.focus=1", "ucb1.rerank=1", "ucb1.least=2"],
     "fp16": ["train.precision=fp16"],
-    "accumulate": ["train.accumulate=2"],
+    "accumulate-heldout": ["train.accumulate=2", "kind=heldout"],
     "compiled": ["train.compile=true", "train.max_steps=60"],
 }
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from engine.data.tokenizer import Tokenizer, load
 from engine.errors import BadInput
-from engine.rundir.files import open_regular, read_file, replace_file
+from engine.rundir.files import exists, open_regular, read_file, replace_file
 
 DATA_DIR = "data"
 MANIFEST_FILE = "data/manifest.json"
@@ -36,6 +36,7 @@ class ArmData(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
     heldout: Part
     skipped: dict[str, int]  # why -> how many files, lines or pieces were left out or repaired
     python: str = ""  # version that a built-in corpus came from
+    fingerprint: str = ""  # of the files as they were, see sources.fingerprint
 
 
 class Manifest(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
@@ -64,6 +65,11 @@ def load_manifest(run_dir: Path) -> Manifest:
             f"{path}: version {m.version}, this program knows {VERSION}; use the program that wrote it"
         )
     return m
+
+
+def manifest_if_there(run_dir: Path) -> Manifest | None:
+    """None before the first preparation has ended. Raises BadInput where it is damaged."""
+    return load_manifest(run_dir) if exists(run_dir / MANIFEST_FILE) else None
 
 
 def save_manifest(run_dir: Path, m: Manifest) -> None:

@@ -175,6 +175,7 @@ def _tokenise(
     tick: Tick,
 ) -> ArmData:
     """Write both files of an arm under this rule, and note the candidates for a wider one."""
+    fingerprint = sources.fingerprint(run_dir, arm)  # before the reading: what changes meanwhile shows later
     skipped: Counter[str] = Counter()
     content = hashlib.sha256()
     held: set[int] = set()
@@ -208,6 +209,7 @@ def _tokenise(
         heldout=parts[1],
         skipped=dict(sorted(skipped.items())),
         python=platform.python_version() if arm.builtin else "",
+        fingerprint=fingerprint,
     )
 
 

@@ -28,9 +28,13 @@ class Rows:
         self.context = context
         self._run_dir = run_dir
         self._manifest = manifest
-        self._seed = seed
+        self.seed = seed
         self._mapped: dict[tuple[str, str], Tokens] = {}
         self._order: dict[str, tuple[int, NDArray[np.uint32]]] = {}  # arm -> (epoch, its permutation)
+
+    def n_tokens(self, arm: str) -> int:
+        """Tokens to train on."""
+        return self._arm(arm).train.tokens
 
     def n_rows(self, arm: str) -> int:
         """Rows in one epoch."""
@@ -83,7 +87,7 @@ class Rows:
     def _permutation(self, arm: str, epoch: int) -> NDArray[np.uint32]:
         cached = self._order.get(arm)
         if cached is None or cached[0] != epoch:
-            cached = (epoch, permutation(self._seed, arm, epoch, self.n_rows(arm)))
+            cached = (epoch, permutation(self.seed, arm, epoch, self.n_rows(arm)))
             self._order[arm] = cached
         return cached[1]
 

@@ -5,8 +5,10 @@ can't be read is an error. A long document comes in pieces, so that nothing has 
 """
 
 import codecs
+import hashlib
 import json
 import os
+import platform
 import re
 import stat
 from collections import Counter
@@ -153,6 +155,23 @@ def _walk(top: Path, run_dir: Path, skipped: Counter[str]) -> list[Path]:
             else:
                 files.append(Path(folder, name))
     return sorted(files)
+
+
+def fingerprint(run_dir: Path, arm: Arm) -> str:
+    """A hash of names, sizes and times of an arm's files, to tell cheaply that they changed. Raises BadInput.
+
+    Of a built-in corpus: the Python version that carries it.
+    """
+    if arm.builtin:
+        return f"python {platform.python_version()}"
+    seen = hashlib.sha256()
+    for path in find_files(run_dir, arm.path, Counter())[0]:
+        try:
+            info = os.stat(path)
+        except OSError:
+            continue  # a broken link, which the reading skips too
+        seen.update(os.fsencode(path) + f"\0{info.st_size}\0{info.st_mtime_ns}\0".encode())
+    return seen.hexdigest()
 
 
 def _size(path: Path) -> int:
