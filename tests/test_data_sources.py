@@ -1,5 +1,6 @@
 """Built-in corpora, and everything that a person's `path` may lead to."""
 
+import ast
 import errno
 import json
 import os
@@ -66,6 +67,27 @@ def test_python_that_does_not_parse_is_counted(tmp_path: Path, monkeypatch: pyte
     skipped: Counter[str] = Counter()
     assert [t for _, t in builtin.ticks("repo-docstrings", skipped) if t] == ["The module.", "The function."]
     assert skipped == {"unparsable files": 3}
+
+
+def test_source_has_no_docstrings_and_still_parses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        '"""Die Übersicht.\n\nMore."""\nimport os\n\ndef f(): "one line"; return 1\n\nclass A:\n    """Only this."""\n\n'
+        "    def g(self):\n        '''Ümläut.'''  # a note\n        return \"a string\"\n"
+    )
+    put(tmp_path / "a.py", text)
+    monkeypatch.setattr(builtin, "_library_files", lambda: [str(tmp_path / "a.py")])
+    (source,) = builtin.documents("python-source")
+    told = list(builtin.documents("repo-docstrings"))
+    assert len(told) == 4
+    assert not any(t.partition("\n")[0] in source for t in told)
+    assert ast.parse(source)
+    assert all(x in source for x in ("import os", "return 1", "# a note", '"a string"', "class A"))
+
+
+def test_no_docstring_of_the_library_is_in_its_source() -> None:
+    source = "\n".join(builtin.documents("python-source"))
+    texts = [t for t in builtin.documents("repo-docstrings") if len(t) > 200]
+    assert sum(t in source for t in texts) < 0.01 * len(texts)  # some are quoted elsewhere
 
 
 def test_a_bare_installation_still_has_docs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,14 @@ left out of the two source corpora, since it is `python-topics` once more and wo
 import ast
 import functools
 import importlib
+import itertools
 import os
 import sysconfig
 import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -54,11 +56,20 @@ def _docstrings(skipped: Counter[str]) -> Ticks:
         if texts is None:
             skipped["unparsable files"] += 1
         else:
-            yield from ((i / len(paths), text) for text in texts)
+            yield from ((i / len(paths), d.text) for d in texts)
+
+
+@dataclass(frozen=True)
+class _Docstring:
+    text: str
+    start: int  # byte offset in the UTF-8 source
+    end: int
+    alone: bool  # nothing else stands in its block
 
 
 @functools.cache  # a preparation reads twice, for the tokenizer and for the tokens; parsing takes seconds
-def _docstrings_of(path: str) -> tuple[str, ...] | None:
+def _docstrings_of(path: str) -> tuple[_Docstring, ...] | None:
+    """In the order of the source; None where it can't be parsed."""
     source = _source(path)
     if source is None:
         return None
@@ -70,11 +81,17 @@ def _docstrings_of(path: str) -> tuple[str, ...] | None:
             todo: list[ast.AST] = [ast.parse(source)]
     except (SyntaxError, ValueError, RecursionError):
         return None
-    texts = []
+    lines = [0, *itertools.accumulate(len(x) + 1 for x in source.encode("utf-8").split(b"\n"))]
+    found = []
     while todo:
         node = todo.pop()
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            texts.append((ast.get_docstring(node) or "").strip())
+            text = (ast.get_docstring(node) or "").strip()
+            if text:
+                at = node.body[0]
+                start = lines[at.lineno - 1] + at.col_offset
+                end = lines[(at.end_lineno or at.lineno) - 1] + (at.end_col_offset or 0)
+                found.append(_Docstring(text, start, end, len(node.body) == 1))
         for block in (
             "finalbody",
             "orelse",
@@ -84,16 +101,35 @@ def _docstrings_of(path: str) -> tuple[str, ...] | None:
             inner = getattr(node, block, None)
             if isinstance(inner, list):
                 todo += reversed(inner)
-    return tuple(t for t in texts if t)
+    return tuple(found)
 
 
 def _sources(skipped: Counter[str]) -> Ticks:
+    """Code without its docstrings: they are `repo-docstrings`, whose held-out part they would give away."""
     paths = _library_files()
     for i, path in enumerate(paths):
-        text = _source(path)
-        if text is None:
-            skipped["undecodable files"] += 1
-        yield i / len(paths), text or ""
+        text, docstrings = _source(path), _docstrings_of(path)
+        if text is None or docstrings is None:
+            skipped["unparsable files"] += 1
+            yield i / len(paths), ""
+        else:
+            yield i / len(paths), _without(text, docstrings)
+
+
+def _without(source: str, docstrings: tuple[_Docstring, ...]) -> str:
+    raw = source.encode("utf-8")
+    for d in sorted(docstrings, key=lambda d: -d.start):
+        if d.alone:
+            raw = raw[: d.start] + b"pass" + raw[d.end :]
+            continue
+        start = raw.rfind(b"\n", 0, d.start) + 1
+        end = raw.find(b"\n", d.end) + 1 or len(raw)
+        if raw[start : d.start].isspace() or start == d.start:  # the usual case: its lines are its own
+            rest = raw[d.end : end].strip()
+            raw = raw[:start] + (raw[start : d.start] + rest + b"\n" if rest else b"") + raw[end:]
+        else:
+            raw = raw[: d.start] + b"pass" + raw[d.end :]
+    return raw.decode("utf-8")
 
 
 def _source(path: str) -> str | None:
