@@ -31,6 +31,7 @@ from andrea_tui.runner import Runner
 from andrea_tui.screens.help import Help
 from andrea_tui.screens.overview import Overview
 from andrea_tui.screens.quit import QuitPanel
+from andrea_tui.widgets.audit import AuditPane
 from andrea_tui.widgets.pane import Pane
 from engine.errors import BadInput
 
@@ -212,6 +213,8 @@ class CockpitApp(App[int]):
         focused = self.overview.focused
         if focused is None or focused.id == "chart":
             self.overview.chart.pan(by)
+        elif isinstance(focused, AuditPane):
+            focused.pan(by)
         else:
             self.action_scroll(-by)
 

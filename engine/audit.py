@@ -22,8 +22,8 @@ GREEDY, SAMPLED = "greedy", "sampled"
 def audit(
     model: GPT, tokenizer: Tokenizer, a: AuditConfig, *, seed: int, step: int, phase: int, seg: int,
     should_stop: Callable[[], bool],
-) -> list[SampleLine]:  # fmt: skip
-    """One greedy and one sampled text per prompt. Raises StopRequested; an audit is whole or not there."""
+) -> list[tuple[SampleLine, list[int]]]:  # fmt: skip
+    """One greedy and one sampled text per prompt, with its ids. Raises StopRequested: it is whole or not there."""
     prompts = [ids.tolist() for ids in tokenizer.encode_batch(a.prompts)]
     length = model.config.context
     # At least one token must fit behind a prompt; of a longer one its end is kept.
@@ -36,8 +36,8 @@ def audit(
     )
     now = round(time.time(), 3)
     return [
-        SampleLine(step=step, phase=phase, prompt=prompt, mode=mode, text=tokenizer.decode(ids), tokens=len(ids),
-                   t=now, seg=seg)
+        (SampleLine(step=step, phase=phase, prompt=prompt, mode=mode, text=tokenizer.decode(ids), tokens=len(ids),
+                    t=now, seg=seg), ids)
         for (prompt, _, mode), ids in zip(rows, texts, strict=True)
     ]  # fmt: skip
 

@@ -124,7 +124,7 @@ class AuditConfig(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True)
     temperature: Annotated[float, _about("of the sampled continuation", gt=0.0, le=10.0)] = 0.8
     top_k: Annotated[int, _about("of the sampled continuation; 0 takes the whole vocabulary", ge=0)] = 50
     halt_on_collapse: Annotated[
-        bool, _about("stop by itself when five audits in a row read like noise; not acted on in this version")
+        bool, _about("stop by itself (exit 3) when the sampled texts of five audits in a row read like noise")
     ] = False
 
 

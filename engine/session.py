@@ -37,7 +37,7 @@ class Session:
         self.history, bad_loss = read_history(run_dir / names.LOSS)
         samples, bad_samples = _read_lines(run_dir / names.SAMPLES, SampleLine)
         # audits beyond the history's end are of steps that were rolled back
-        self.audited = {x.step for x in canonical_samples([], samples) if x.step <= self.history.last}
+        self.texts = [x for x in canonical_samples([], samples) if x.step <= self.history.last]
         identity.refuse_changed_config(run_dir, self.config, self.past_events)
         identity.refuse_changed_policy(run_dir, self.policy, self.past_events)
         segs = [e.seg for e in self.past_events] + (
@@ -88,6 +88,16 @@ class Session:
     def log_loss(self, line: LossLine) -> None:
         self.loss.append(encode(line))
         self.history.extend([line])
+
+    def log_texts(self, lines: list[SampleLine]) -> None:
+        for line in lines:
+            self.samples.append(encode(line))
+        self.texts = canonical_samples(self.texts, lines)
+
+    @property
+    def audited(self) -> set[int]:
+        """Steps that have an audit."""
+        return {x.step for x in self.texts}
 
     def known_hashes(self, step: int) -> set[str]:
         """sha256 of every checkpoint event of this step."""

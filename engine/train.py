@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine import device, plan
 from engine.audit import audit
+from engine.collapse import IN_A_ROW, audits, collapse
 from engine.config import Config
 from engine.data.rows import Rows
 from engine.data.tokenizer import Tokenizer
@@ -26,8 +27,9 @@ from engine.mix.state import state_of
 from engine.model import GPT
 from engine.optim import Adam, learning_rate
 from engine.resume import Replay, newest_good, recall
-from engine.rundir.records import LossLine, encode, f32
+from engine.rundir.records import LossLine, SampleLine, f32
 from engine.saver import Saver
+from engine.scorer import Scorer
 from engine.session import Session
 
 # How long a stop tries to save on a full disk before it ends with exit 4.
@@ -54,6 +56,8 @@ class Trainer:
         self.step = 0
         self.scale: float | None = None  # fp16's loss scale at the last step
         self.not_finite = 0  # steps in a row
+        self.scorer: Scorer | None = None  # made by the first audit
+        self.collapsed: int | None = None  # since which audit the sample texts are noise
         self.clock = 0.0  # time.monotonic() at the end of the last step
 
     def restore(self) -> bool:
@@ -84,7 +88,7 @@ class Trainer:
         try:
             if self.step not in self.s.audited:  # stopped or crashed before it: every checkpoint has an audit
                 self.make_audit()
-            while self.step < end and not self.flags.stop and self.not_finite < DIVERGED_AFTER:
+            while self.step < end and not self.flags.stop and not self.diverged():
                 self.make_step(self.step + 1)
                 # Between two steps: the one place that looks at what is asked for.
                 boundary = self.step % self.c.train.checkpoint_every == 0 and self.step < end
@@ -96,11 +100,18 @@ class Trainer:
         except BadInput as e:  # no mix is possible any more: stop at a checkpoint, with the sums
             self.s.event("failed", str(e), step=self.step, code=EXIT_BAD_INPUT)
             code = EXIT_BAD_INPUT
-        if self.not_finite >= DIVERGED_AFTER:
-            text = f"diverged: {self.not_finite} steps in a row without a finite loss or gradient"
-            self.s.event("failed", text, step=self.step, code=EXIT_DIVERGED)
+        if why := self.diverged():
+            self.s.event("failed", why, step=self.step, code=EXIT_DIVERGED)
             code = EXIT_DIVERGED
         return self.finish(code)
+
+    def diverged(self) -> str:
+        """Why to stop by itself; empty: there is no reason."""
+        if self.not_finite >= DIVERGED_AFTER:
+            return f"diverged: {self.not_finite} steps in a row without a finite loss or gradient"
+        if self.c.audit.halt_on_collapse and self.collapsed is not None:
+            return f"collapsed: the sampled texts read like noise since step {self.collapsed} (audit.halt_on_collapse)"
+        return ""
 
     def make_step(self, t: int) -> None:
         """The update that makes step t, and its line. Raises StopRequested and BadInput with nothing done."""
@@ -168,7 +179,7 @@ class Trainer:
             s.log_loss(line)
         if replaying and r.over:
             if r.difference:
-                s.audited = {x for x in s.audited if x < line.step}
+                s.texts = [x for x in s.texts if x.step < line.step]
                 text = f"replayed {r.same} of {r.total} identical, then {r.difference}; going on from there"
                 s.event("replayed", text, step=line.step, same=r.same, total=r.total, difference=r.difference)
             else:
@@ -209,18 +220,60 @@ class Trainer:
         return encode_state(state)
 
     def make_audit(self) -> None:
+        """Sample texts of these weights, measured. What can't be measured is still sampled."""
         s = self.s
         s.tell("sampling", step=self.step)
         t0 = time.monotonic()
-        lines = audit(
+        texts = audit(
             self.model, self.tokenizer, self.c.audit, seed=self.c.run.seed, step=self.step, phase=s.phase, seg=s.seg,
             should_stop=self.flags.stopping,
         )  # fmt: skip
-        for line in lines:
-            s.samples.append(encode(line))
-        s.audited.add(self.step)
-        took = round(time.monotonic() - t0, 2)
-        s.event("audit", f"{len(lines)} sample texts in {took:.1f} s", step=self.step, seconds=took)
+        t1 = time.monotonic()
+        try:
+            self.scorer = self.scorer or Scorer(
+                s.run_dir, self.rows.manifest, self.tokenizer, self.mix.arms, self.c.audit.tokens, self.tick
+            )
+            before = {(x.prompt, x.mode): x.text for x in s.texts}
+            for line, ids in texts:
+                self.scorer.fill(line, ids, before.get((line.prompt, line.mode)))
+        except (OSError, BadInput) as e:
+            s.event(
+                "warning", f"the sample texts of step {self.step} could not be measured: {e}", step=self.step
+            )
+        lines = [line for line, _ in texts]
+        s.log_texts(lines)
+        self.tell_audit(lines, t1 - t0, time.monotonic() - t1)
+
+    def tick(self, what: str, fraction: float) -> None:
+        """The progress of what the first audit of a run has to prepare."""
+        if self.flags.stop:
+            raise StopRequested("sampling")
+        self.s.tell("sampling", f"{what} {fraction:.0%}")
+
+    def tell_audit(self, lines: list[SampleLine], sampling: float, measuring: float) -> None:
+        """The event, with the cost as a multiple of a step, and the alarm of a collapse."""
+        s, took = self.s, round(sampling + measuring, 2)
+        dt = s.history.dt[-20:]
+        usual = float(np.median(dt[dt > 0])) if (dt > 0).any() else 0.0
+        cost = f", as long as {took / usual:.1f} steps" if usual else ""
+        bad = sum(bool(x.verdict) for x in lines)
+        odd = f"; {bad} odd: {', '.join(sorted({x.verdict for x in lines if x.verdict}))}" if bad else ""
+        text = f"{len(lines)} sample texts in {took:.1f} s{cost}{odd}"
+        real = self.scorer.ranges() if self.scorer else {}
+        s.event(
+            "audit",
+            text,
+            step=self.step,
+            seconds=took,
+            measuring=round(measuring, 2),
+            odd=bad,
+            reference=real,
+        )
+        since = collapse(audits(s.texts))
+        if since is not None and since != self.collapsed:
+            text = f"the sampled texts read like noise since step {since}: {IN_A_ROW} audits in a row"
+            s.event("collapse", text, step=self.step, since=since)
+        self.collapsed = since
 
     def finish(self, code: int) -> int:
         """The last checkpoint, its audit where no signal asks to hurry, the last word."""

@@ -148,8 +148,11 @@ def test_audits_and_checkpoints(tmp_path: Path) -> None:
     )
     s.apply(Update(samples=(sample(200, "a", "greedy", "x\ny"),), files=frozenset({100})))
     v = s.audit_view()
-    assert (v.step, v.gone, len(v.texts)) == (200, True, 1)
-    assert v.texts[0].greedy == "x\ny"
+    assert [a.step for a in v.audits] == [100, 200]
+    assert [len(a.texts) for a in v.audits] == [2, 1]
+    assert v.files == {100}
+    assert v.audits[1].texts[0].greedy.text == "x\ny"
+    assert v.audits[0].texts[1].sampled.text == "bsampled␛"
     events = tuple(
         Event(t=5.0, event="checkpoint", step=i, info={"why": "boundary", "bytes": 10}) for i in (100, 200)
     )

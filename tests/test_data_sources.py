@@ -71,7 +71,8 @@ def test_python_that_does_not_parse_is_counted(tmp_path: Path, monkeypatch: pyte
 
 def test_source_has_no_docstrings_and_still_parses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
-        '"""Die Übersicht.\n\nMore."""\nimport os\n\ndef f(): "one line"; return 1\n\nclass A:\n    """Only this."""\n\n'
+        '"""Die Übersicht.\n\nMore."""\nimport os\n\ndef f(): "one line"; return 1\n\n'
+        'class A:\n    """Only this."""\n\n'
         "    def g(self):\n        '''Ümläut.'''  # a note\n        return \"a string\"\n"
     )
     put(tmp_path / "a.py", text)

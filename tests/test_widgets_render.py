@@ -1,5 +1,6 @@
 """Every pane with hostile data at every size: no exception, every line exactly as wide as the pane."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,12 @@ def arms(n: int) -> views.MixView:
         for i in range(n)
     ]
     odd = views.ArmView("gone", float("nan"), None, None, float("inf"), float("nan"))
-    return views.MixView(EVIL, 100, (*made, odd))
+    told = [
+        replace(a, target=0.3, realised=0.31, pulls=10**9, epochs=1e4, reward="+0.123", why=EVIL,
+                spark=(1.0, None, 3.0) * 8, shut=i % 2 == 0)
+        for i, a in enumerate(made)
+    ]  # fmt: skip
+    return views.MixView(EVIL, 100, (*(told if n % 2 == 0 else made), odd), EVIL, (EVIL, "next"))
 
 
 LOST = np.full(9, np.nan)
@@ -76,7 +82,14 @@ STATE = State("●", EVIL, "good", True, "training")
 STATUS = views.StatusView(EVIL, STATE, 999_999_999, 10**9, "10d 3h", 2, 4, "4s", 40, True)
 NUMBERS = views.NumbersView(0.99, 1e30, -1e30, 10**9, float("nan"), 2e-4, 1e9, 1e7, 1e9, 0.38, 10**6)
 ALL_LOST = views.ChartView(1, np.arange(1, 10, dtype=np.int32), LOST.astype(np.float32), LOST, 0.99)
-AUDIT = views.AuditView(10**9, (views.TextPair(EVIL_TEXT, EVIL_TEXT, ""),), True)
+SCORES = (("coherence", 93.4), ("seq_rep_4", 0.5), ("copy", 128.0), (EVIL, -1e30), ("similarity", 0.0))
+TEXT = views.SampleText(EVIL_TEXT, EVIL, SCORES)
+PAIR = views.TextPair(EVIL_TEXT, TEXT, views.SampleText(""))
+AUDIT = views.AuditView((views.Audit(10**9, (PAIR, PAIR), 50.0),), files=frozenset())
+AUDITS = views.AuditView(
+    tuple(views.Audit(i, (PAIR,) * 5, float(i)) for i in range(40)),
+    (("coherence", 10.0, 90.0), (EVIL, 0.0, 1e9)),
+)
 MINI = views.MiniView(EVIL, 1, chart(300).step, chart(300).loss, EVIL)
 
 CASES: list[tuple[type[Pane[Any]], list[Any]]] = [
@@ -94,7 +107,7 @@ CASES: list[tuple[type[Pane[Any]], list[Any]]] = [
     ),
     (MixPane, [views.MixView(), arms(1), arms(16), arms(60)]),
     (ArmLossPane, [views.MixView(), arms(16)]),
-    (AuditPane, [views.AuditView(), AUDIT]),
+    (AuditPane, [views.AuditView(), AUDIT, AUDITS]),
     (CheckpointsPane, [views.CheckpointsView(), views.CheckpointsView((ROW,) * 300, 10**15)]),
     (
         EventsPane,

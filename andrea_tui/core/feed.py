@@ -21,6 +21,7 @@ from andrea_tui.core.text import clean
 from andrea_tui.runner import Runner, TrainerState
 from engine.config import CONFIG_FILE, POLICY_FILE, Config, Policy, load_config, load_policy
 from engine.errors import BadInput
+from engine.mix.state import State, read_state
 from engine.rundir import names
 from engine.rundir.files import read_file
 from engine.rundir.lines import LineDecoder
@@ -47,6 +48,7 @@ class Update:
     resources: Resources | None = None
     config: Config | None = None
     policy: Policy | None = None
+    mix: State | None = None
     files: frozenset[int] | None = None  # steps of the checkpoint files that are there
     bad: int = 0  # damaged lines so far, in all files
     loaded: float = 1.0  # part of .loss.json that was read
@@ -229,6 +231,12 @@ class Reader:
                     self._problems.pop(name, None)
                 except (OSError, BadInput) as e:
                     self._problem(name, e)
+        if self._moved(names.STATE) is not None:
+            try:
+                out["mix"] = read_state(self._run_dir / names.STATE)
+                self._problems.pop(names.STATE, None)
+            except (OSError, ValueError) as e:
+                self._problem(names.STATE, e)
         return out
 
     def _moved(self, name: str) -> float | None:

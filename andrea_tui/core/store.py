@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from andrea_tui.core import alerts, fmt
+from andrea_tui.core import alerts, audits, fmt
 from andrea_tui.core.ema import DECAYS, DEFAULT, Ema
 from andrea_tui.core.feed import Update
 from andrea_tui.core.mix import mix_view
@@ -19,6 +19,7 @@ from andrea_tui.core.state import State, state
 from andrea_tui.core.text import clean
 from andrea_tui.core.views import (
     AlertsView,
+    Audit,
     AuditView,
     ChartView,
     CheckpointRow,
@@ -31,10 +32,10 @@ from andrea_tui.core.views import (
     NumbersView,
     ResourcesView,
     StatusView,
-    TextPair,
 )
 from andrea_tui.runner import TrainerState
 from engine.config import Config, Policy
+from engine.mix.state import State as MixState
 from engine.rundir import names
 from engine.rundir.history import History, canonical_samples
 from engine.rundir.records import Event, SampleLine, Status
@@ -69,6 +70,8 @@ class Store:
         self._lost = 0
         self._phases: list[int] = []  # last step before each change of phase
         self._rates = Rates()
+        self._audits: tuple[Audit, ...] = ()
+        self.mix_state: MixState | None = None
 
     # ---- in
 
@@ -83,6 +86,8 @@ class Store:
             self.samples = []
         if u.samples:
             self.samples = canonical_samples(self.samples, u.samples)
+        if u.samples or names.SAMPLES in u.fresh:
+            self._audits = audits.audits(self.samples)
         if names.EVENTS in u.fresh:
             self.events = []
         self.events += u.events
@@ -96,6 +101,7 @@ class Store:
         self.resources = u.resources or self.resources
         self.config = u.config or self.config
         self.policy = u.policy or self.policy
+        self.mix_state = u.mix or self.mix_state
         self.files = self.files if u.files is None else u.files
         self.bad, self.loaded, self.problems = u.bad, u.loaded, u.problems
         if u.loss or u.status or u.fresh:
@@ -236,21 +242,10 @@ class Store:
         )
 
     def mix_view(self) -> MixView:
-        return mix_view(self.history, self.policy)
+        return mix_view(self.history, self.policy, self.mix_state)
 
     def audit_view(self) -> AuditView:
-        if not self.samples:
-            return AuditView()
-        step = self.samples[-1].step
-        texts: dict[str, dict[str, str]] = {}
-        for s in self.samples[::-1]:
-            if s.step != step:
-                break
-            texts.setdefault(s.prompt, {})[s.mode] = clean(s.text, "\n")
-        pairs = [
-            TextPair(clean(p, "\n"), m.get("greedy", ""), m.get("sampled", "")) for p, m in texts.items()
-        ]
-        return AuditView(step, tuple(pairs[::-1]), self.files is not None and step not in self.files)
+        return AuditView(self._audits, audits.reference(self.events), self.files)
 
     def checkpoints_view(self, now: float) -> CheckpointsView:
         found = self._checkpoints()

@@ -74,6 +74,15 @@ class ArmView:
     loss: float | None = None  # mean over the rows of the last steps
     bpb: float | None = None  # held-out bits per byte, newest
     trend: float | None = None  # loss now minus loss one window before
+    spark: tuple[float | None, ...] = ()  # row loss over the last steps, oldest first
+    # from the mix's state at the newest checkpoint
+    target: float | None = None  # share that it is to get
+    realised: float | None = None  # share of the phase's rows
+    pulls: int | None = None
+    epochs: float | None = None
+    shut: bool = False  # it is not drawn now, for the reason in `why`
+    reward: str = ""  # mean reward, or progress; "" where the kind has none
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,20 +90,36 @@ class MixView:
     policy: str = ""
     steps: int = 0  # that the shares are of
     arms: tuple[ArmView, ...] = ()
+    kind: str = ""
+    outlook: tuple[str, ...] = ()  # what comes next, one line each
+
+
+@dataclass(frozen=True)
+class SampleText:
+    text: str
+    verdict: str | None = None  # "" fine; None: not scored
+    scores: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class TextPair:
     prompt: str
-    greedy: str
-    sampled: str
+    greedy: SampleText
+    sampled: SampleText
+
+
+@dataclass(frozen=True)
+class Audit:
+    step: int
+    texts: tuple[TextPair, ...]
+    coherence: float | None = None  # median over its sampled texts
 
 
 @dataclass(frozen=True)
 class AuditView:
-    step: int | None = None  # None: none yet
-    texts: tuple[TextPair, ...] = ()
-    gone: bool = False  # its checkpoint was pruned
+    audits: tuple[Audit, ...] = ()  # oldest first
+    reference: tuple[tuple[str, float, float], ...] = ()  # measure, 5 % and 95 % of real held-out text
+    files: frozenset[int] | None = None  # steps whose checkpoint is there; None: not known
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
-"""The mix: what share of the last steps' rows each arm got, between its floor and its cap."""
+"""The mix: each arm's share of the rows between its floor and its cap; where there is room, all about each arm."""
 
 import math
 
 from andrea_tui.core import fmt
+from andrea_tui.core.text import wrap
 from andrea_tui.core.views import ArmView, MixView
-from andrea_tui.widgets.paint import Line, Run, bar, boxed, cells, fit
+from andrea_tui.widgets.paint import Line, Run, bar, boxed, cells, fit, spark
 from andrea_tui.widgets.pane import Pane
+
+TABLE_WIDTH = 70  # cells inside the frame, from which on it is a table of everything
 
 
 class MixPane(Pane[MixView]):
@@ -22,13 +25,14 @@ class MixPane(Pane[MixView]):
     def draw(self, v: MixView, width: int, height: int) -> list[Line]:
         inner = max(0, height - 2)
         self.top = min(self.top, max(0, len(v.arms) - max(1, inner - 1)))
-        lines = self._lines_of(v, width - 4, inner)
+        table = width - 4 >= TABLE_WIDTH and v.arms
+        lines = self._table(v, width - 4, inner) if table else self._bars(v, width - 4, inner)
         title: list[Run] = [("2 ", "dim"), ("mix", "title")]
         if v.policy:
             title += [(" " + v.policy, "dim")]
         return boxed(title, f"last {v.steps}" if v.steps else "", lines, width, height, self.has_focus)
 
-    def _lines_of(self, v: MixView, width: int, height: int) -> list[list[Run]]:
+    def _bars(self, v: MixView, width: int, height: int) -> list[list[Run]]:
         if not v.arms:
             return [[("no row drawn yet", "dim")]]
         bpb = any(a.bpb is not None for a in v.arms) and width >= 30
@@ -41,14 +45,66 @@ class MixPane(Pane[MixView]):
             (fit("", name + 1 + max(0, wide)), "dim"), (fit("%", 4, right=True), "dim"),
             (fit("loss", 5, right=True) if loss else "", "dim"), (fit("bpb", 5, right=True) if bpb else "", "dim"),
         ]  # fmt: skip
-        rows = [_row(a, name, wide, loss, bpb, top, v.steps > 0) for a in v.arms[self.top :]]
+        rows = [_bar_row(a, name, wide, loss, bpb, top, v.steps > 0) for a in v.arms[self.top :]]
         if height < 2:
             return rows
-        shown = height - 1
-        if len(rows) > shown:
-            more = len(rows) - shown + 1
-            rows = [*rows[: shown - 1], [(f"… {more} more", "dim")]]
-        return [head, *rows]
+        return [head, *_cut(rows, height - 1)]
+
+    def _table(self, v: MixView, width: int, height: int) -> list[list[Run]]:
+        """Per arm a line of numbers and, where all have room for it, one that says why."""
+        outlook = [[(line, "dim")] for text in v.outlook for line in wrap(text, width)]
+        room = height - 1 - (len(outlook) + 1 if outlook else 0)
+        shown = v.arms[self.top :]
+        reasons = any(a.why for a in shown) and 2 * len(shown) <= room
+        name = min(max(cells(a.name) for a in v.arms), 24)
+        reward = any(a.reward for a in v.arms)
+        numbers = 5 * 6 + 7 * 3 + (7 if reward else 0)
+        curve = min(24, width - name - numbers - 2)
+        curve = curve if curve >= 6 else 0
+        rows: list[list[Run]] = []
+        for a in shown:
+            rows.append(_table_row(a, name, reward, curve, v.steps > 0))
+            if reasons:
+                rows.append([(" " * (name + 2), "dim"), ("· " + a.why if a.why else "", "dim")])
+        if len(rows) > room:
+            rows = _cut(rows, max(1, room))
+        return [_head(name, reward, curve), *rows, *([[], *outlook] if outlook else [])]
+
+
+def _cut(rows: list[list[Run]], room: int) -> list[list[Run]]:
+    if len(rows) <= room:
+        return rows
+    return [*rows[: room - 1], [(f"… {len(rows) - room + 1} more", "dim")]]
+
+
+def _head(name: int, reward: bool, curve: int) -> list[Run]:
+    words = ["next", "last", "phase", "floor", "cap"]
+    text = fit("", name) + "".join(fit(w, 6, right=True) for w in words)
+    text += "".join(fit(w, 7, right=True) for w in (["reward"] if reward else []) + ["epochs", "loss", "bpb"])
+    return [(text + ("  loss before → now" if curve >= 18 else ""), "dim")]
+
+
+def _table_row(a: ArmView, name: int, reward: bool, curve: int, drawn: bool) -> list[Run]:
+    def share(x: float | None) -> str:
+        return fit("–" if x is None or x != x else f"{x * 100:.1f}%", 6, right=True)
+
+    def number(x: float | None, digits: int = 3) -> str:
+        return fit("–" if x is None else fmt.number(x, digits), 7, right=True)
+
+    gone = a.floor is None and a.cap is None
+    return [
+        (fit(a.name, name), "dim" if gone or a.shut else "text"),
+        (share(a.target), "bold"),
+        (share(a.share if drawn else None), "text"),
+        (share(a.realised), "text"),
+        (share(a.floor), "dim"),
+        (share(a.cap), "dim"),
+        (fit(a.reward, 7, right=True) if reward else "", "text"),
+        (number(a.epochs), "text"),
+        (number(a.loss), "bold"),
+        (number(a.bpb), "text"),
+        ("  " + spark(a.spark, curve) if curve else "", "ema"),
+    ]
 
 
 def _scale(v: MixView) -> float:
@@ -57,9 +113,9 @@ def _scale(v: MixView) -> float:
     return min(1.0, math.ceil(most * 10 + 0.1) / 10)
 
 
-def _row(a: ArmView, name: int, wide: int, loss: bool, bpb: bool, top: float, drawn: bool) -> list[Run]:
+def _bar_row(a: ArmView, name: int, wide: int, loss: bool, bpb: bool, top: float, drawn: bool) -> list[Run]:
     gone = a.floor is None and a.cap is None
-    runs: list[Run] = [(fit(a.name, name), "dim" if gone else "text"), (" ", "text")]
+    runs: list[Run] = [(fit(a.name, name), "dim" if gone or a.shut else "text"), (" ", "text")]
     if wide >= 3:
         runs += bar(a.share / top, wide, [None if m is None else m / top for m in (a.floor, a.cap)])
     runs.append((fit(f"{a.share * 100:.0f}%" if drawn else "–", 4, right=True), "bold"))

@@ -31,7 +31,7 @@ _ASCII = str.maketrans({
     "┌": "+", "┐": "+", "└": "+", "┘": "+", "─": "-", "│": "|", "┤": "|", "├": "|", "┬": "+", "┴": "+", "┼": "+",
     "┊": ":", "█": "#", "▌": "#", "░": ".", "▁": "_", "●": "*", "■": "#", "▲": "!", "✗": "x", "◌": "o", "×": "x",
     "…": "~", "·": ".", "–": "-", "—": "-", "⏎": "$", "←": "<", "→": ">", "↑": "^", "↓": "v", "◄": "<", "°": "'",
-    "�": "?", "▴": "^", "▾": "v",
+    "�": "?", "▴": "^", "▾": "v", "▂": "_", "▃": "-", "▄": "-", "▅": "=", "▆": "=", "▇": "#", "√": "v",
 })  # fmt: skip
 
 
@@ -174,6 +174,21 @@ def _cells(line: Line) -> list[tuple[str, str]]:
     return out
 
 
+_TICKS = "▁▂▃▄▅▆▇█"
+
+
+def spark(values: Sequence[float | None], width: int) -> str:
+    """A curve of one line, newest at the right; a blank where there is no value."""
+    shown = list(values)[-width:] if width > 0 else []
+    known = [v for v in shown if v is not None and v == v and abs(v) != float("inf")]
+    if not known:
+        return " " * max(0, width)
+    low, high = min(known), max(known)
+    step = (high - low) / (len(_TICKS) - 1)
+    at = [None if v not in known else (round((v - low) / step) if step > 0 else 3) for v in shown]
+    return "".join(" " if i is None else _TICKS[i] for i in at).rjust(width)
+
+
 def bar(share: float, width: int, marks: Sequence[float | None] = ()) -> list[Run]:
     """A bar of a share of 0 to 1, with ┊ at the marks."""
     share = min(max(share, 0.0), 1.0) if share == share else 0.0
@@ -193,5 +208,5 @@ def bar(share: float, width: int, marks: Sequence[float | None] = ()) -> list[Ru
 
 __all__ = [
     "STYLES", "Line", "Run", "bar", "boxed", "cells", "changed", "clip", "columns", "exact", "fill", "fit", "fitting",
-    "locale_is_ascii", "row_of", "to_ascii", "width_of",
+    "locale_is_ascii", "row_of", "spark", "to_ascii", "width_of",
 ]  # fmt: skip

@@ -26,8 +26,8 @@ class Rows:
 
     def __init__(self, run_dir: Path, manifest: Manifest, context: int, seed: int) -> None:
         self.context = context
-        self._run_dir = run_dir
-        self._manifest = manifest
+        self.run_dir = run_dir
+        self.manifest = manifest
         self.seed = seed
         self._mapped: dict[tuple[str, str], Tokens] = {}
         self._order: dict[str, tuple[int, NDArray[np.uint32]]] = {}  # arm -> (epoch, its permutation)
@@ -65,12 +65,12 @@ class Rows:
         """All ids of an arm's "train" or "heldout" part, mapped, read-only."""
         if (arm, part) not in self._mapped:
             size = 2 * getattr(self._arm(arm), part).tokens
-            self._mapped[arm, part] = _map(token_path(self._run_dir, arm, part), size)
+            self._mapped[arm, part] = _map(token_path(self.run_dir, arm, part), size)
         return self._mapped[arm, part]
 
     def train_counts(self, arm: str) -> NDArray[np.int64]:
         """(vocab,) how often each id occurs in the training part."""
-        tokens, vocab = self.tokens(arm, "train"), self._manifest.tokenizer_vocab
+        tokens, vocab = self.tokens(arm, "train"), self.manifest.tokenizer_vocab
         counts = np.zeros(vocab, np.int64)
         for i in range(0, len(tokens), 1 << 22):
             counts += np.bincount(tokens[i : i + (1 << 22)], minlength=vocab)
@@ -78,7 +78,7 @@ class Rows:
 
     def _arm(self, arm: str) -> ArmData:
         try:
-            return self._manifest.arms[arm]
+            return self.manifest.arms[arm]
         except KeyError:
             raise BadInput(
                 f"data/: no data of arm {arm}; start the training or a pivot to prepare it"

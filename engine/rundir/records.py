@@ -43,6 +43,10 @@ class SampleLine(Struct, kw_only=True):
     tokens: int
     t: float
     seg: int
+    # Measures of the text (docs/AUDITS.md), "similarity" being that to the text before it of the same prompt and mode.
+    scores: dict[str, float] | None = None  # None: not scored
+    copy_arm: str = ""  # where the longest verbatim copy stands
+    verdict: str | None = None  # "", "loop", "copy", "noise", "salad"; None: not scored
 
 
 class Event(Struct, kw_only=True, omit_defaults=True):
