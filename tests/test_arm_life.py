@@ -99,7 +99,7 @@ def test_an_arm_is_read_so_often_and_no_more(small_run: MakeRun) -> None:
     ]
     run = small_run("run", "max_epochs=1", *many)
     assert e.finish(run) == 2  # in the end no arm is left
-    assert {x.text.split()[0] for x in e.named(run, "exhausted")} <= {"alpha", "beta"}
+    assert {x.text.partition(":")[0] for x in e.named(run, "exhausted")} <= {"alpha", "beta"}
     assert "will be exhausted about step" in e.named(run, "started")[0].info["plan"]["max_epochs"]
     (failed,) = e.named(run, "failed")
     assert "no mix is possible" in failed.text

@@ -150,7 +150,7 @@ def test_audits_and_checkpoints(tmp_path: Path) -> None:
     v = s.audit_view()
     assert [a.step for a in v.audits] == [100, 200]
     assert [len(a.texts) for a in v.audits] == [2, 1]
-    assert v.files == {100}
+    assert v.files == frozenset({100})
     assert v.audits[1].texts[0].greedy.text == "x\ny"
     assert v.audits[0].texts[1].sampled.text == "bsampled␛"
     events = tuple(

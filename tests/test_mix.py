@@ -237,7 +237,7 @@ def test_an_arm_at_max_epochs_is_shut_said_and_the_last_one_ends_the_run() -> No
         drawn.append((arm, pull))
         told += m.take_line(LossLine(step=step, loss=1.0, rows={arm: 1}, rloss={arm: 1.0}))
     assert len(set(drawn)) == 4 * 16
-    assert sorted(x.partition(" ")[0] for x in told) == m.arms
+    assert sorted(x.partition(":")[0] for x in told) == m.arms
     with pytest.raises(BadInput, match="read max_epochs = 1 times: python-source, python-topics, repo-docs"):
         m.draw(4 * 16 + 1, 1)
 

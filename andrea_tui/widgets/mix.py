@@ -59,8 +59,8 @@ class MixPane(Pane[MixView]):
         name = min(max(cells(a.name) for a in v.arms), 24)
         reward = any(a.reward for a in v.arms)
         numbers = 5 * 6 + 7 * 3 + (7 if reward else 0)
-        curve = min(24, width - name - numbers - 2)
-        curve = curve if curve >= 6 else 0
+        curve = min(max(len(a.spark) for a in v.arms), width - name - numbers - 2)
+        curve = curve if curve >= 4 else 0
         rows: list[list[Run]] = []
         for a in shown:
             rows.append(_table_row(a, name, reward, curve, v.steps > 0))
@@ -81,12 +81,15 @@ def _head(name: int, reward: bool, curve: int) -> list[Run]:
     words = ["next", "last", "phase", "floor", "cap"]
     text = fit("", name) + "".join(fit(w, 6, right=True) for w in words)
     text += "".join(fit(w, 7, right=True) for w in (["reward"] if reward else []) + ["epochs", "loss", "bpb"])
-    return [(text + ("  loss before → now" if curve >= 18 else ""), "dim")]
+    return [(text + (f"  {'loss' if curve < 17 else 'loss before → now'}" if curve else ""), "dim")]
 
 
 def _table_row(a: ArmView, name: int, reward: bool, curve: int, drawn: bool) -> list[Run]:
     def share(x: float | None) -> str:
         return fit("–" if x is None or x != x else f"{x * 100:.1f}%", 6, right=True)
+
+    def bound(x: float | None) -> str:
+        return fit("–" if x is None else f"{x * 100:.3g}%", 6, right=True)
 
     def number(x: float | None, digits: int = 3) -> str:
         return fit("–" if x is None else fmt.number(x, digits), 7, right=True)
@@ -97,8 +100,8 @@ def _table_row(a: ArmView, name: int, reward: bool, curve: int, drawn: bool) -> 
         (share(a.target), "bold"),
         (share(a.share if drawn else None), "text"),
         (share(a.realised), "text"),
-        (share(a.floor), "dim"),
-        (share(a.cap), "dim"),
+        (bound(a.floor), "dim"),
+        (bound(a.cap), "dim"),
         (fit(a.reward, 7, right=True) if reward else "", "text"),
         (number(a.epochs), "text"),
         (number(a.loss), "bold"),

@@ -72,7 +72,7 @@ class Mix:
         rloss = {a: float(np.float32(x)) for a, x in line.rloss.items() if x is not None}
         self.take(line.step, line.rows, rloss, _float32(line.bpb))
         return [
-            f"{a} was read {self.policy.max_epochs} times (max_epochs): it is drawn no more"
+            f"{a}: read max_epochs = {self.policy.max_epochs} times, it is drawn no more"
             for a in sorted(self.exhausted() - before)
         ]
 
