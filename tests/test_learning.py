@@ -1,15 +1,18 @@
 """The preset `andrea-tiny` on the built-in corpora learns language: minutes of real training, one run for all of it."""
 
 import math
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from andrea_tui.cli import make_run
-from engine.config import load_config
+from andrea_tui.core.health import Health
+from engine.config import load_config, load_policy
 from engine.data.manifest import load_manifest, load_tokenizer
 from engine.data.rows import Rows, unigram_nats
+from engine.rundir.history import History
 from tests import engine_process as e
 
 STEPS = 500
@@ -19,9 +22,26 @@ STEPS = 500
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("learning") / "run"
     make_run(run, "andrea-tiny", [])
+    e.kill_at_step(run, 237, signal.SIGKILL)
     p = e.start(run, "--stop-at", str(STEPS))
     assert p.wait(900) == 0, (run / "trainer.log").read_text()
     return run
+
+
+def test_a_healthy_run_with_a_crash_a_resume_and_a_warm_up_raises_no_alarm(trained: Path) -> None:
+    """At no moment of it: neither from the losses nor from the texts."""
+    (replayed,) = e.named(trained, "replayed")
+    assert replayed.info["same"] == replayed.info["total"] > 0
+    history, samples = e.history(trained), e.samples(trained)
+    config, policy = load_config(trained / "config.toml"), load_policy(trained / "policy.toml")
+    part, health = History(), Health()
+    for i in range(len(history)):
+        part.extend([history.line(i)])
+        texts = [x for x in samples if x.step <= i + 1]
+        if i % 5 == 0 or i == len(history) - 1:
+            found = health.find(part, config=config, policy=policy, shut=(), samples=texts)
+            assert not [f for f in found if f.tone != "dim"], f"step {i + 1}"
+    assert not e.named(trained, "collapse")
 
 
 def test_the_loss_is_below_chance_and_below_a_unigram_model_on_the_same_held_out_text(trained: Path) -> None:
