@@ -4,11 +4,12 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from engine import identity
-from engine.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput, StopRequested
+from engine.errors import EXIT_BAD_INPUT, EXIT_OK, PIVOTED, BadInput, StopRequested
 from engine.session import Session
-from engine.signals import Flags
+from engine.signals import Flags, block
 
 
 def main(argv: list[str]) -> int:
@@ -26,23 +27,32 @@ def main(argv: list[str]) -> int:
     except BadInput as e:
         print(e, file=sys.stderr)
         return EXIT_BAD_INPUT
+    code = EXIT_OK
     try:
-        return _train(session, args.stop_at, args.force)
+        code = _train(session, args.stop_at, args.force)
     except BadInput as e:
         session.event("failed", str(e), code=EXIT_BAD_INPUT)
-        return EXIT_BAD_INPUT
+        code = EXIT_BAD_INPUT
     except StopRequested as e:
         session.event(
             "stopped", f"stopped by {flags.by} while {e}; it begins again at the next start", code=EXIT_OK
         )
-        return EXIT_OK
     except Exception as e:
         # The traceback goes to trainer.log; this line is for whoever looks at the run.
         session.event("failed", f"{type(e).__name__}: {e}", code=1)
         raise
     finally:
-        session.tell("stopped", now=True)
-        session.close()
+        session.tell("starting" if code == PIVOTED else "stopped", now=True)
+        session.close(keep_lock=code == PIVOTED)
+    if code == PIVOTED:
+        _start_again(argv)
+    return code
+
+
+def _start_again(argv: list[str]) -> NoReturn:
+    """The same process, pid and lock with a new program: whoever watches it, a service manager too, notices nothing."""
+    block()  # what is sent meanwhile waits for the new handlers
+    os.execv(sys.executable, [sys.executable, "-m", "engine", *argv])  # noqa: S606
 
 
 def _train(s: Session, stop_at: int | None, force: bool) -> int:

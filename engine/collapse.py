@@ -21,9 +21,8 @@ def audits(samples: Iterable[SampleLine]) -> list[tuple[int, bool]]:
     """
     verdicts: dict[int, list[str]] = {}
     for s in samples:
-        verdict = getattr(s, "verdict", None)  # None: not scored
-        if s.mode == _COUNTED and verdict is not None:
-            verdicts.setdefault(s.step, []).append(verdict)
+        if s.mode == _COUNTED and s.verdict is not None:
+            verdicts.setdefault(s.step, []).append(s.verdict)
     return [
         (step, 2 * sum(v not in _FINE for v in found) > len(found))
         for step, found in sorted(verdicts.items())

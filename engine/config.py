@@ -20,6 +20,7 @@ from engine.toml_io import (
     did_you_mean,
     key_path,
     keys_text,
+    parse_toml,
     read_toml,
     refuse_non_finite,
     table_text,
@@ -219,6 +220,11 @@ def load_config(path: Path) -> Config:
 def load_policy(path: Path) -> Policy:
     """Read and check `policy.toml`. Raises BadInput with one line that names file, key and remedy."""
     return check_policy(_convert_policy(read_toml(path), str(path)), str(path))
+
+
+def parse_policy(text: str, where: str) -> Policy:
+    """A policy from the text of its file. Raises BadInput, `where` naming the text."""
+    return check_policy(_convert_policy(parse_toml(text, where), where), where)
 
 
 def check_config(c: Config, where: str) -> Config:

@@ -4,6 +4,7 @@ EXIT_OK = 0
 EXIT_BAD_INPUT = 2
 EXIT_DIVERGED = 3
 EXIT_CANNOT_SAVE = 4
+PIVOTED = 100  # never leaves the process: it replaces itself and goes on under the new policy
 
 
 class BadInput(Exception):

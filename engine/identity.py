@@ -13,15 +13,12 @@ from engine.rundir.history import History
 from engine.rundir.records import Event
 from engine.toml_io import flat
 
-BEGINS = ("started", "resumed")
 Arms = dict[str, str]  # name -> sha256 of its text
 
 
 def begun(events: list[Event], key: str) -> dict[str, Any]:
-    """What the newest segment that began wrote down under `key`; empty where none did."""
-    return next(
-        (e.info[key] for e in reversed(events) if e.event in BEGINS and isinstance(e.info.get(key), dict)), {}
-    )
+    """What the newest segment that began, or the pivot since, wrote down under `key`; empty where none did."""
+    return next((e.info[key] for e in reversed(events) if isinstance(e.info.get(key), dict)), {})
 
 
 def refuse_changed_config(run_dir: Path, config: Config, events: list[Event]) -> None:
@@ -43,8 +40,7 @@ def changed_config(config: Config, events: list[Event]) -> list[str]:
 
 def refuse_changed_policy(run_dir: Path, policy: Policy, events: list[Event]) -> None:
     """A policy is changed by a pivot, never by an editor: the rows drawn so far follow from it. Raises BadInput."""
-    since = max((i for i, e in enumerate(events) if e.event in ("pivot", "branch")), default=-1)
-    before, now = begun(events[since + 1 :], "policy_keys"), flat(policy)
+    before, now = begun(events, "policy_keys"), flat(policy)
     if not before:
         return
     new_keys = flat(Policy())  # that a newer program knows, at their defaults, are no change

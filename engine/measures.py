@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.data.copies import CELLS, Copies, run_lengths
 from engine.data.keys import Keys, contains, unique
-from engine.data.wordhash import ngrams, word_hashes
+from engine.data.wordhash import ngrams, token_hashes, word_hashes
 from engine.data.words import Words
 
 Ids = NDArray[np.int64]
@@ -31,20 +31,20 @@ class Measures(Struct, kw_only=True, frozen=True):
     loop: int  # tokens in the longest stretch that repeats itself: `longest_loop()`
     known: float  # share of words that occur in the training text of an arm
     unseen: float  # share of pairs of neighbouring words that occur in no arm's training text
-    strange: float  # share of those pairs of two common words that occur in no arm's training text
+    novel: float  # share of runs of n tokens (3, of bytes 8) that occur in no arm's training text
     copy: int  # tokens of the longest verbatim copy from the training tokens; 0 below 15
     copy_arm: str  # the arm that it stands in; "" where there is none
 
 
 # The numbers among them that have a reference.
-MEASURES = ("coherence", "seq_rep_4", "zlib", "loop", "known", "unseen", "strange", "copy")
+MEASURES = ("coherence", "seq_rep_4", "zlib", "loop", "known", "unseen", "novel", "copy")
 
 
 def measure(text: str, ids: Sequence[int] | NDArray[np.integer], words: Words, copies: Copies) -> Measures:
     """Some milliseconds for a text of some hundred tokens. `ids` are the text's tokens, without a separator."""
     array = np.asarray(ids, np.int64)
     copy = copies.longest(array)
-    shares = words.shares(text)
+    shares = words.shares(text, array)
     return Measures(
         tokens=len(array),
         coherence=coherence(text, shares.known),
@@ -53,7 +53,7 @@ def measure(text: str, ids: Sequence[int] | NDArray[np.integer], words: Words, c
         loop=longest_loop(array),
         known=shares.known,
         unseen=shares.unseen,
-        strange=shares.strange,
+        novel=shares.novel,
         copy=copy.tokens,
         copy_arm=copy.arm,
     )
@@ -89,7 +89,7 @@ def seq_rep(ids: Ids, n: int) -> float:
     """seq-rep-n of Welleck et al. 2019 (arXiv 1908.04319): 1 − different token n-grams / token n-grams; 0 of none."""
     if len(ids) < n:
         return 0.0
-    return 1 - distinct(ngrams(ids.astype(np.uint64) + np.uint64(1), n))
+    return 1 - distinct(ngrams(token_hashes(ids), n))
 
 
 def zlib_ratio(text: str) -> float:

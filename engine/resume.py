@@ -15,7 +15,7 @@ from engine.rundir.history import History
 from engine.rundir.records import LossLine
 from engine.session import Session
 
-Loaded = tuple[int, list[NDArray[np.float32]]]  # step, [weights, m, v]
+Loaded = tuple[int, list[NDArray[np.float32]], str]  # step, [weights, m, v], sha256
 
 
 def newest_good(s: Session, n_params: int) -> Loaded | None:
@@ -56,7 +56,7 @@ def _use(
         raise Damaged(f"{found.path.name}: the history ends at step {s.history.last}, before it")
     # A run whose event log was lost can still be resumed: then the hash proves nothing, the rest is checked.
     known = s.known_hashes(found.step) if any(e.event == "checkpoint" for e in s.past_events) else None
-    step, parts, _ = checkpoint.load(found.path, n_params, known)
+    step, parts, sha256 = checkpoint.load(found.path, n_params, known)
     for path, why in aside:
         new = checkpoint.set_aside(path)
         s.event("set_aside", f"{why}; set aside as {new.name}", step=step, file=new.name)
@@ -66,7 +66,7 @@ def _use(
             f"{len(beyond)} checkpoints beyond the history's end (step {s.history.last}) are in {folder}/ now"
         )
         s.event("archived", text, step=step, archive=str(folder))
-    return step, parts
+    return step, parts, sha256
 
 
 def recall(s: Session, mix: Mix, step: int) -> Lines:

@@ -32,6 +32,7 @@ class Saver:
         self, run_dir: Path, keep: KeepConfig, seg: int, loss: Appender, events: Appender, asked_for: set[int]
     ) -> None:
         self.durable = -1  # step of the newest checkpoint that is wholly on the disk
+        self.sha256 = ""  # of that one
         self.failed_since: float | None = None  # time.monotonic() of the first failure after the last success
         self._run_dir, self._keep, self._seg = run_dir, keep, seg
         self._loss, self._events = loss, events
@@ -97,7 +98,7 @@ class Saver:
             self._events.sync()
 
         try:
-            checkpoint.write(self._run_dir, step, parts, before_rename)
+            sha256, _ = checkpoint.write(self._run_dir, step, parts, before_rename)
         except (OSError, ValueError) as e:
             if self.failed_since is None:
                 self.failed_since = time.monotonic()
@@ -105,7 +106,7 @@ class Saver:
             text = f"step {step} could not be saved: {reason}; the last checkpoint is step {self.durable}"
             self._say(event("warning", step=step, seg=self._seg, text=text))
             return
-        self.durable, self.failed_since = step, None
+        self.durable, self.sha256, self.failed_since = step, sha256, None
         if why == "snapshot":
             self._say(event("snapshot", step=step, seg=self._seg, text=f"snapshot of step {step} saved"))
         if state:

@@ -21,9 +21,7 @@ Tick = Callable[[str, float], None]  # reports, and raises StopRequested
 class Scorer:
     """Measures of sample texts against the training and held-out text of these arms.
 
-    What `data/` lacks is made: seconds for tens of megabytes of text. At later starts files are only mapped. Raises
-    StopRequested from `tick(what, fraction)` (what was finished is kept), BadInput on damaged token files, OSError
-    where files can't be written.
+    What `data/` lacks is made: seconds for tens of megabytes of text. At later starts files are only mapped.
     """
 
     def __init__(
@@ -35,7 +33,11 @@ class Scorer:
         tokens: int,
         tick: Tick,
     ) -> None:
-        """`tokens` is audit.tokens, the greatest length of a sample text."""
+        """`tokens` is audit.tokens, the greatest length of a sample text.
+
+        Raises StopRequested from `tick(what, fraction)` (indexes that were finished are kept), BadInput on damaged
+        token files, OSError where files can't be written.
+        """
         self._copies = Copies(run_dir, manifest, arms, tick)
         self._words = Words(run_dir, manifest, tokenizer, arms, tick)
         self.reference: Reference = make_reference(

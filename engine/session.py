@@ -13,7 +13,7 @@ import msgspec
 from engine import identity
 from engine.config import CONFIG_FILE, POLICY_FILE, Config, Policy, load_config, load_policy
 from engine.errors import BadInput
-from engine.rundir import lock, names
+from engine.rundir import lock, names, pivot
 from engine.rundir.checkpoint import remove_temporaries
 from engine.rundir.files import Appender, read_file, replace_file, say
 from engine.rundir.history import canonical_samples, read_history
@@ -31,8 +31,16 @@ class Session:
         """Raises BadInput with one line where the directory can't be trained."""
         self.run_dir, self.flags = run_dir, flags
         self.config: Config = load_config(run_dir / CONFIG_FILE)
-        self.policy: Policy = load_policy(run_dir / POLICY_FILE)
         self._lock = lock.acquire(run_dir)
+        try:
+            self._open(run_dir)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _open(self, run_dir: Path) -> None:
+        self.finished = pivot.finish(run_dir)  # before all else: the policy may be another one after it
+        self.policy: Policy = load_policy(run_dir / POLICY_FILE)
         self.past_events, bad_events = _read_lines(run_dir / names.EVENTS, Event)
         self.history, bad_loss = read_history(run_dir / names.LOSS)
         samples, bad_samples = _read_lines(run_dir / names.SAMPLES, SampleLine)
@@ -44,7 +52,8 @@ class Session:
             [int(self.history.seg.max())] if len(self.history) else []
         )
         self.seg = max(segs, default=0) + 1
-        self.phase = int(self.history.phase[-1]) if len(self.history) else 0
+        phases = [int(e.info["phase"]) for e in self.past_events if e.event == "pivot" and "phase" in e.info]
+        self.phase = max([*phases, *self.history.phase[-1:].tolist()], default=0)
         self.loss = Appender(run_dir / names.LOSS)
         self.samples = Appender(run_dir / names.SAMPLES)
         self.events = Appender(run_dir / names.EVENTS)
@@ -99,6 +108,12 @@ class Session:
         """Steps that have an audit."""
         return {x.step for x in self.texts}
 
+    @property
+    def good_before(self) -> bool:
+        """Whether an audit of a phase before this one read well."""
+        pivots = [e for e in self.past_events if e.event == "pivot"]
+        return bool(pivots and pivots[-1].info.get("good"))
+
     def known_hashes(self, step: int) -> set[str]:
         """sha256 of every checkpoint event of this step."""
         return {
@@ -112,11 +127,14 @@ class Session:
     def free_bytes(self) -> int:
         return shutil.disk_usage(self.run_dir).free
 
-    def close(self) -> None:
-        """Write what can be written, then give the run free."""
+    def close(self, keep_lock: bool = False) -> None:
+        """Write what can be written, then give the run free, or hand it over to the program that replaces this one."""
         for appender in (self.loss, self.samples, self.events):
             appender.close()
-        os.close(self._lock)
+        if keep_lock:
+            lock.hand_over(self._lock)
+        else:
+            os.close(self._lock)
 
 
 def _read_lines(path: Path, kind: type[R]) -> tuple[list[R], int]:

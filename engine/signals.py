@@ -10,6 +10,10 @@ from engine.errors import StopRequested
 _OURS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+def block() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
+
+
 class Flags:
     """Levels, not counts: a hundred SIGUSR1 in one step make one checkpoint, a second SIGTERM changes nothing."""
 

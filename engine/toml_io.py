@@ -27,6 +27,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: can't be read: {e}") from None
 
 
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as e:
+        raise BadInput(f"{where}: not valid TOML: {e}") from None
+
+
 def convert(table: Any, kind: type[_T], where: str, prefix: str = "") -> _T:
     try:
         return msgspec.convert(table, kind)

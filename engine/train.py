@@ -4,6 +4,7 @@ A step is done when its line is in `.loss.json`. All that a resume needs is in t
 or a pure function of the step and the logged lines.
 """
 
+import errno
 import math
 import os
 import time
@@ -12,13 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine import device, plan
-from engine.audit import audit
-from engine.collapse import IN_A_ROW, audits, collapse
+from engine import device, pivoting, plan
+from engine.auditor import Auditor
 from engine.config import Config
 from engine.data.rows import Rows
 from engine.data.tokenizer import Tokenizer
-from engine.errors import EXIT_BAD_INPUT, EXIT_CANNOT_SAVE, EXIT_DIVERGED, EXIT_OK, BadInput, StopRequested
+from engine.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_CANNOT_SAVE,
+    EXIT_DIVERGED,
+    EXIT_OK,
+    PIVOTED,
+    BadInput,
+    StopRequested,
+)
 from engine.evaluate import bits_per_byte
 from engine.gradient import SCALE_MIN, Compute, clip, forward_backward, gradient_norm, scale_before
 from engine.mix.mix import Mix
@@ -27,9 +35,10 @@ from engine.mix.state import state_of
 from engine.model import GPT
 from engine.optim import Adam, learning_rate
 from engine.resume import Replay, newest_good, recall
-from engine.rundir.records import LossLine, SampleLine, f32
+from engine.rundir import pivot
+from engine.rundir.pivot import Pivot
+from engine.rundir.records import LossLine, f32
 from engine.saver import Saver
-from engine.scorer import Scorer
 from engine.session import Session
 
 # How long a stop tries to save on a full disk before it ends with exit 4.
@@ -56,8 +65,8 @@ class Trainer:
         self.step = 0
         self.scale: float | None = None  # fp16's loss scale at the last step
         self.not_finite = 0  # steps in a row
-        self.scorer: Scorer | None = None  # made by the first audit
-        self.collapsed: int | None = None  # since which audit the sample texts are noise
+        self.pivot: Pivot | None = None  # the request that stands
+        self.auditor = Auditor(s, rows, tokenizer)
         self.clock = 0.0  # time.monotonic() at the end of the last step
 
     def restore(self) -> bool:
@@ -70,7 +79,7 @@ class Trainer:
             self.saver.save(0, "start", self.state, self.mix_state())
             self.saver.wait()  # else a crash in the first steps would leave lines that no checkpoint leads to
         else:
-            self.step, parts = found
+            self.step, parts, self.saver.sha256 = found
             with torch.no_grad():
                 for tensor, part in zip(self.state, parts, strict=True):
                     tensor.copy_(torch.from_numpy(part))
@@ -87,13 +96,20 @@ class Trainer:
         code = EXIT_OK
         try:
             if self.step not in self.s.audited:  # stopped or crashed before it: every checkpoint has an audit
-                self.make_audit()
+                self.auditor.make(self.model, self.step)
+            self.pivot = pivoting.requested(self.s)
+            if self.step < end and self.cut():  # asked for before this start
+                return PIVOTED
             while self.step < end and not self.flags.stop and not self.diverged():
                 self.make_step(self.step + 1)
                 # Between two steps: the one place that looks at what is asked for.
                 boundary = self.step % self.c.train.checkpoint_every == 0 and self.step < end
                 if boundary or self.flags.snapshot:
+                    self.pivot = pivoting.requested(self.s)
+                if boundary or self.flags.snapshot or (self.pivot_is_due() and self.step < end):
                     self.checkpoint()
+                    if self.cut():
+                        return PIVOTED
                 self.s.status.checkpoint_step = self.saver.durable
         except StopRequested:
             pass  # an evaluation or an audit was cut short; it is redone after the resume
@@ -109,8 +125,8 @@ class Trainer:
         """Why to stop by itself; empty: there is no reason."""
         if self.not_finite >= DIVERGED_AFTER:
             return f"diverged: {self.not_finite} steps in a row without a finite loss or gradient"
-        if self.c.audit.halt_on_collapse and self.collapsed is not None:
-            return f"collapsed: the sampled texts read like noise since step {self.collapsed} (audit.halt_on_collapse)"
+        if self.c.audit.halt_on_collapse and self.auditor.collapsed is not None:
+            return f"collapsed: the sampled texts read like noise since step {self.auditor.collapsed} (halt_on_collapse)"
         return ""
 
     def make_step(self, t: int) -> None:
@@ -201,13 +217,36 @@ class Trainer:
 
     def checkpoint(self) -> None:
         """At a boundary or where a snapshot was asked for: save, then sample from the same weights."""
-        why = "snapshot" if self.flags.snapshot else "boundary"
+        why = "pivot" if self.pivot_is_due() else "snapshot" if self.flags.snapshot else "boundary"
         self.flags.snapshot = False
         self.s.tell("checkpointing", step=self.step)
         self.saver.save(self.step, why, self.state, self.mix_state())
-        due = why == "snapshot" or self.step % self.c.train.sample_every == 0
+        due = why != "boundary" or self.step % self.c.train.sample_every == 0
         if due and self.step not in self.s.audited:
-            self.make_audit()
+            self.auditor.make(self.model, self.step)
+
+    def pivot_is_due(self) -> bool:
+        p = self.pivot
+        if p is None or (p.when == "now" and not self.replay.over):  # the steps that the log has come first
+            return False
+        return p.due(self.step, self.c.train.checkpoint_every)
+
+    def cut(self) -> bool:
+        """Execute the pivot if this is its step; whether it is committed. On a full disk it moves on."""
+        if self.pivot is None or not self.pivot_is_due():
+            return False
+        s, name = self.s, self.pivot.new_name
+        s.tell("checkpointing", f"pivot to {name}", step=self.step, now=True)
+        self.saver.wait()
+        try:
+            if self.saver.durable != self.step:
+                raise OSError(errno.ENOSPC, "its checkpoint could not be saved")
+            self.pivot = pivoting.cut(s, self.step, self.saver.sha256)
+            return self.pivot is not None
+        except OSError as e:
+            text = f"the pivot to {name} moves on to the next boundary: {e.strerror or e}"
+            s.event("warning", text, step=self.step)
+            return False
 
     def mix_state(self) -> bytes:
         """`.state.json` of this step; empty where no further step is possible, since then it tells no shares."""
@@ -218,62 +257,6 @@ class Trainer:
         except BadInput:
             return b""
         return encode_state(state)
-
-    def make_audit(self) -> None:
-        """Sample texts of these weights, measured. What can't be measured is still sampled."""
-        s = self.s
-        s.tell("sampling", step=self.step)
-        t0 = time.monotonic()
-        texts = audit(
-            self.model, self.tokenizer, self.c.audit, seed=self.c.run.seed, step=self.step, phase=s.phase, seg=s.seg,
-            should_stop=self.flags.stopping,
-        )  # fmt: skip
-        t1 = time.monotonic()
-        try:
-            self.scorer = self.scorer or Scorer(
-                s.run_dir, self.rows.manifest, self.tokenizer, self.mix.arms, self.c.audit.tokens, self.tick
-            )
-            before = {(x.prompt, x.mode): x.text for x in s.texts}
-            for line, ids in texts:
-                self.scorer.fill(line, ids, before.get((line.prompt, line.mode)))
-        except (OSError, BadInput) as e:
-            s.event(
-                "warning", f"the sample texts of step {self.step} could not be measured: {e}", step=self.step
-            )
-        lines = [line for line, _ in texts]
-        s.log_texts(lines)
-        self.tell_audit(lines, t1 - t0, time.monotonic() - t1)
-
-    def tick(self, what: str, fraction: float) -> None:
-        """The progress of what the first audit of a run has to prepare."""
-        if self.flags.stop:
-            raise StopRequested("sampling")
-        self.s.tell("sampling", f"{what} {fraction:.0%}")
-
-    def tell_audit(self, lines: list[SampleLine], sampling: float, measuring: float) -> None:
-        """The event, with the cost as a multiple of a step, and the alarm of a collapse."""
-        s, took = self.s, round(sampling + measuring, 2)
-        dt = s.history.dt[-20:]
-        usual = float(np.median(dt[dt > 0])) if (dt > 0).any() else 0.0
-        cost = f", as long as {took / usual:.1f} steps" if usual else ""
-        bad = sum(bool(x.verdict) for x in lines)
-        odd = f"; {bad} odd: {', '.join(sorted({x.verdict for x in lines if x.verdict}))}" if bad else ""
-        text = f"{len(lines)} sample texts in {took:.1f} s{cost}{odd}"
-        real = self.scorer.ranges() if self.scorer else {}
-        s.event(
-            "audit",
-            text,
-            step=self.step,
-            seconds=took,
-            measuring=round(measuring, 2),
-            odd=bad,
-            reference=real,
-        )
-        since = collapse(audits(s.texts))
-        if since is not None and since != self.collapsed:
-            text = f"the sampled texts read like noise since step {since}: {IN_A_ROW} audits in a row"
-            s.event("collapse", text, step=self.step, since=since)
-        self.collapsed = since
 
     def finish(self, code: int) -> int:
         """The last checkpoint, its audit where no signal asks to hurry, the last word."""
@@ -296,9 +279,16 @@ class Trainer:
             code == EXIT_OK and not self.flags.stop and step not in s.audited
         ):  # the end was reached, nobody waits
             try:
-                self.make_audit()
+                self.auditor.make(self.model, self.step)
             except StopRequested:
                 pass  # made at the next start
+        if complete and (p := pivoting.requested(s)) is not None:
+            pivot.drop(s.run_dir)
+            s.event(
+                "pivot_dropped",
+                f"the pivot to {p.new_name} was not reached: the run ended before it",
+                step=step,
+            )
         if complete:
             s.event("finished", f"finished: step {step} of {self.c.train.max_steps}", step=step, code=code)
         elif code == EXIT_OK:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from engine.data.reference import Envelope, Reference
+from engine.data.reference import FEW, Envelope, Reference
 from engine.measures import Measures
 
 LOOP, COPY, NOISE, SALAD, FINE = "loop", "copy", "noise", "salad", ""
@@ -17,12 +17,12 @@ def verdict(m: Measures, reference: Reference) -> str:
     - copy: at least half of it is one verbatim copy, and that is beyond the 95 % of every arm that can judge it: an
       arm whose own held-out text has such copies can't, as long as there is another.
     - noise: fewer known words than in 99 % of every arm, and more unseen pairs than in 95 %.
-    - salad: more unseen pairs, or more of those of common words, than in 99 % of every arm.
+    - salad: more unseen pairs of words, or more novel runs of tokens, than in 99 % of every arm.
 
     FINE too where the text is too short, or the reference too small, to say.
     """
     envelopes = near(m.tokens, reference)
-    if not envelopes:
+    if all(e.windows < FEW for e in envelopes):
         return FINE
 
     def above(name: str, quantile: str = "p99", by: Iterable[Envelope] = envelopes) -> bool:
@@ -39,7 +39,7 @@ def verdict(m: Measures, reference: Reference) -> str:
         return COPY
     if below("known") and above("unseen", "p95"):
         return NOISE
-    if above("unseen") or above("strange"):
+    if above("novel") or above("unseen"):
         return SALAD
     return FINE
 

@@ -13,7 +13,12 @@ _TOLD_FOR = 20.0  # seconds that a confirmation stays
 
 def alerts_view(store: "Store", now: float) -> AlertsView:
     """Worst first."""
-    return AlertsView((*_trainer(store, now), *_saving(store), *_reading(store), *_answers(store, now)))
+    said = (*_trainer(store, now), *_saving(store), *_reading(store), *_answers(store, now))
+    return AlertsView((*said, *_health(store)))
+
+
+def _health(store: "Store") -> list[Alert]:
+    return [Alert(f.text if f.tone == "dim" else f"▲ {f.text}", f.tone) for f in store.findings]
 
 
 def _trainer(store: "Store", now: float) -> list[Alert]:

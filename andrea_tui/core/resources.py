@@ -14,6 +14,13 @@ class Gpu:
     total: int
     temperature: int | None  # °C
     power: float | None  # watts
+    slowdown: int | None = None  # °C at which the card slows itself down
+    throttled: str | None = None  # why its clocks are held down, "": they are not
+
+
+# Bits of NVML's clocks event reasons (nvml.h; "throttle reasons" before 535) that mean trouble, worst first. Left
+# out: idle, a power cap, clocks that a person or an application set, sync boost.
+_THROTTLED = ((0x40 | 0x20, "thermal"), (0x80, "power brake"), (0x8, "hardware slowdown"))
 
 
 @dataclass(frozen=True)
@@ -117,4 +124,18 @@ class Probe:
             total=int(memory.total) if memory else 0,
             temperature=ask(lambda: n.nvmlDeviceGetTemperature(handle, n.NVML_TEMPERATURE_GPU)),
             power=power / 1000 if power is not None else None,
+            slowdown=ask(
+                lambda: n.nvmlDeviceGetTemperatureThreshold(handle, n.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
+            ),
+            throttled=self._throttled(handle),
         )
+
+    def _throttled(self, handle: Any) -> str | None:
+        # the same call under its two names: an old driver knows only the first, a later NVML may drop it
+        for name in ("nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksEventReasons"):
+            try:
+                bits = int(getattr(self._nvml, name)(handle))
+            except (AttributeError, self._nvml.NVMLError):
+                continue
+            return next((why for bit, why in _THROTTLED if bits & bit), "")
+        return None

@@ -12,7 +12,10 @@ import numpy as np
 from andrea_tui.core import alerts, audits, fmt
 from andrea_tui.core.ema import DECAYS, DEFAULT, Ema
 from andrea_tui.core.feed import Update
+from andrea_tui.core.finding import Finding
+from andrea_tui.core.health import Health
 from andrea_tui.core.mix import mix_view
+from andrea_tui.core.noticed import Noticed
 from andrea_tui.core.rates import Rates, rates
 from andrea_tui.core.resources import Resources
 from andrea_tui.core.state import State, state
@@ -41,7 +44,8 @@ from engine.rundir.history import History, canonical_samples
 from engine.rundir.records import Event, SampleLine, Status
 
 _LOG_LINES = 2000
-_TONES = {"warning": "warn", "failed": "bad", "set_aside": "warn", "snapshot": "good", "pivot": "good"}
+_TONES = {"warning": "warn", "failed": "bad", "set_aside": "warn", "snapshot": "good", "pivot": "good",
+          "collapse": "bad", "exhausted": "warn", "archived": "warn"}  # fmt: skip
 
 
 class Store:
@@ -72,6 +76,8 @@ class Store:
         self._rates = Rates()
         self._audits: tuple[Audit, ...] = ()
         self.mix_state: MixState | None = None
+        self.findings: tuple[Finding, ...] = ()
+        self._health, self._noticed = Health(), Noticed()
 
     # ---- in
 
@@ -106,6 +112,18 @@ class Store:
         self.bad, self.loaded, self.problems = u.bad, u.loaded, u.problems
         if u.loss or u.status or u.fresh:
             self._rates = rates(self.history, self.status)
+        if self.loading is None:  # of a part of the history, a best is not the best
+            self._look_after_health()
+
+    def _look_after_health(self) -> None:
+        shut = frozenset(a for a, x in self.mix_state.arms.items() if x.cap == 0) if self.mix_state else None
+        pivots = [e for e in self.events if e.event == "pivot"]
+        self.findings = self._health.find(
+            self.history, config=self.config, policy=self.policy, shut=shut, samples=self.samples,
+            policy_phase=self.mix_state.phase if self.mix_state else None, resources=self.resources,
+            good_before=bool(pivots and pivots[-1].info.get("good")),
+        )  # fmt: skip
+        self._noticed.look(self.findings, self.history, time.time())
 
     def smooth(self, by: int) -> float:
         """Less or more smoothing; returns the new d."""
@@ -189,6 +207,7 @@ class Store:
             last=fmt.age(now - float(h.t[-1])) if len(h) and h.t[-1] > 0 else "",
             loading=self.loading,
             watch=self.watch,
+            alarms=sum(f.tone != "dim" for f in self.findings),
         )
 
     def numbers_view(self, now: float) -> NumbersView:
@@ -255,6 +274,8 @@ class Store:
     def events_view(self, now: float) -> EventsView:
         st = self.state(now)
         rows = [EventRow(e.t, clean(e.event), e.step, clean(e.text), _tone(e)) for e in self.events[-200:]]
+        since = rows[0].t if len(self.events) > len(rows) else 0.0
+        rows = sorted([*rows, *(r for r in self._noticed.rows if r.t >= since)], key=lambda r: r.t)
         # trainer.log says the events too, for whoever reads it alone: here they stand once
         said = {text for e in self.events[-200:] for text in (clean(e.text), clean(f"{e.event}: {e.text}"))}
         log = tuple(x for x in self.log[-500:] if x not in said)

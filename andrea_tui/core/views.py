@@ -21,6 +21,7 @@ class StatusView:
     last: str = ""  # age of the last step
     loading: int | None = None  # per cent of the history that was read, None: all of it
     watch: bool = False
+    alarms: int = 0  # findings about the run's health that are more than a word
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ class StatusLine(Pane[StatusView]):
             ([("phase ", "dim"), (str(v.phase), "text"), (" seg ", "dim"), (str(v.seg), "text")], 7),
             ([("last ", "dim"), (v.last, "text")] if v.last else [], 4),
             ([(f"loading history {v.loading} %", "warn")] if v.loading is not None else [], 3),
+            ([(f"▲ {v.alarms} alarm{'s' if v.alarms > 1 else ''}", "bad")] if v.alarms else [], 4),
             ([("looking on", "warn")] if v.watch else [], 6),
         ]
         runs = fitting(items, width)

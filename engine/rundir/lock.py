@@ -19,6 +19,7 @@ from engine.rundir import names
 from engine.rundir.files import open_regular
 
 _FLOCK = "hhqqi0q"  # struct flock: l_type, l_whence, l_start, l_len, l_pid
+_HANDED_OVER = "ANDREA_LOCK_FD"
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -53,12 +54,35 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def hand_over(fd: int) -> None:
+    """Let the lock live through an exec: `acquire` of the new program takes it up. Between them nobody can."""
+    os.set_inheritable(fd, True)
+    os.environ[_HANDED_OVER] = str(fd)
+
+
+def _handed_over(path: Path) -> int | None:
+    text = os.environ.pop(_HANDED_OVER, "")
+    if not text.isdecimal():
+        return None
+    fd = int(text)
+    try:
+        there, mine = os.stat(path), os.fstat(fd)
+    except OSError:
+        return None
+    if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+        return None
+    os.set_inheritable(fd, False)
+    return fd
+
+
 def acquire(run_dir: Path) -> int:
     """Take the lock and write who we are; the descriptor holds it until it is closed or the process ends.
 
     Raises BadInput with one line that says who holds it.
     """
     path = run_dir / names.LOCK
+    if (mine := _handed_over(path)) is not None:
+        return mine
     fd = open_regular(path, _OPEN)
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))

@@ -9,12 +9,16 @@ STATUS = ".status.json"
 STATE = ".state.json"
 LOCK = ".lock"
 PIVOT = ".pivot.json"
+PIVOT_LOCK = ".pivot.lock"
+POLICY = "policy.toml"
 LOG = "trainer.log"
 DATA = "data"
 ARCHIVE = "archive"
 
 _CHECKPOINT = re.compile(r"step_([0-9]{6,10})\.bin")
-_TEMPORARY = re.compile(r"\.(?:step_[0-9]{6,10}\.bin|(?:status|state|samples)\.json)\.tmp-[0-9]+")
+_TEMPORARY = re.compile(
+    r"(?:\.step_[0-9]{6,10}\.bin|\.(?:status|state|samples|pivot)\.json|policy\.toml)\.tmp-[0-9]+"
+)
 
 
 def checkpoint_name(step: int) -> str:

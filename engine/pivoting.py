@@ -1,0 +1,85 @@
+"""Executing a pivot: what the files' transaction (`rundir/pivot.py`) needs to know of policy, data and mix. No torch.
+
+The trainer does it between two steps; where none runs, whoever asks takes the run's lock and calls the same code.
+"""
+
+import os
+import socket
+import time
+import uuid
+
+from engine import identity
+from engine.collapse import audits
+from engine.config import Policy, parse_policy
+from engine.data import manifest as manifests
+from engine.data.rows import Rows
+from engine.errors import BadInput
+from engine.mix.mix import mix_of
+from engine.mix.state import Lines, state_of
+from engine.mix.state import encode as encode_state
+from engine.rundir import names, pivot
+from engine.rundir.pivot import Pivot
+from engine.rundir.records import encode
+from engine.session import Session
+from engine.toml_io import flat
+
+
+def request(policy_text: str, policy: Policy, old: Policy, step: int, when: str) -> Pivot:
+    """A pivot to ask for. `when`: "boundary" or "now"."""
+    by = f"{os.environ.get('USER', os.getuid())}@{socket.gethostname()}, pid {os.getpid()}"
+    return Pivot(
+        id=uuid.uuid4().hex, t=round(time.time(), 3), by=by, when="now" if when == "now" else "boundary", step=step,
+        old_name=old.name, new_name=policy.name, policy=policy_text,
+    )  # fmt: skip
+
+
+def requested(s: Session) -> Pivot | None:
+    """The request that stands, as the trainer sees it; a damaged one is said and left alone."""
+    try:
+        return pivot.read(s.run_dir)
+    except BadInput as e:
+        s.event("warning", str(e))
+        return None
+
+
+def cut(s: Session, step: int, sha256: str) -> Pivot | None:
+    """From the durable checkpoint of `step` to the commit. None: withdrawn meanwhile, or it can't be; both are said.
+
+    Raises OSError where the disk refuses; nothing has changed then but the request's own file.
+    """
+    with pivot.held(s.run_dir, 1.0) as alone:
+        p = requested(s) if alone else None
+        if p is None:
+            return None
+        try:
+            _prepare(s, p, step, sha256)
+        except BadInput as e:
+            pivot.drop(s.run_dir)
+            s.event("pivot_refused", f"the pivot to {p.new_name} can't be: {e}", step=step, id=p.id)
+            return None
+        for appender in (s.loss, s.samples, s.events):
+            appender.sync()
+        pivot.record_cut(s.run_dir, p)
+        pivot.archive(s.run_dir, p)
+        pivot.commit(s.run_dir, p)
+        return p
+
+
+def _prepare(s: Session, p: Pivot, step: int, sha256: str) -> None:
+    """Fill in the cut. Raises BadInput where the new policy is not possible with the data that is there."""
+    policy = parse_policy(p.policy, f"{names.PIVOT}: policy")
+    m = manifests.load_manifest(s.run_dir)
+    manifests.verify(s.run_dir, m, arms=policy.arms)
+    mix = mix_of(policy, Rows(s.run_dir, m, s.config.model.context, s.config.run.seed))
+    phase = s.phase + 1
+    start = mix.count(s.history, step, phase)
+    mix.begin(start + 1)
+    nothing = Lines(mix.arms, start).sha256(s.history, start)
+    state = state_of(mix, phase, s.config.train.rows, nothing, identity.contents(policy, m))
+    p.cut, p.sha256, p.phase, p.keys = step, sha256, phase, flat(policy)
+    p.state = encode_state(state).decode()
+    p.good = s.good_before or not all(low for _, low in audits(s.texts))
+    if s.history.last > step:
+        line = s.history.line(step - 1)
+        line.seg = s.seg
+        p.back = encode(line).decode()
