@@ -19,6 +19,7 @@ andrea-tui init DIR      make a run directory without starting
 andrea-tui verify DIR    check every file; --replay recomputes a checkpoint and compares
 andrea-tui rollback DIR --to STEP   go on from an earlier checkpoint
 andrea-tui prune DIR     remove old snapshots
+andrea-tui pivot DIR --policy FILE  change the policy in mid-run
 
 A directory that is not there yet is made with the preset that fits the machine."""
 
@@ -33,6 +34,10 @@ def run(argv: list[str]) -> int:
 
             command = getattr(maintenance, f"{argv[0]}_command")
             return int(command(argv[1:]))
+        if argv[:1] == ["pivot"]:
+            from andrea_tui.pivot_command import pivot_command
+
+            return pivot_command(argv[1:])
         return _fly(argv)
     except BadInput as e:
         print(e, file=sys.stderr)
@@ -41,7 +46,7 @@ def run(argv: list[str]) -> int:
 
 def _fly(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="andrea-tui", usage="andrea-tui DIR [options] | andrea-tui init|verify|rollback|prune DIR [options]",
+        prog="andrea-tui", usage="andrea-tui DIR [options] | andrea-tui init|pivot|verify|rollback|prune DIR [options]",
         description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("run_dir", type=Path, metavar="DIR", help="the run directory")

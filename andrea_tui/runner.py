@@ -13,9 +13,14 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine import pivoting
 from engine.errors import BadInput
-from engine.rundir import lock, names
-from engine.rundir.files import open_regular
+from engine.rundir import lock, names, pivot
+from engine.rundir.files import Appender, open_regular
+from engine.rundir.pivot import Pivot
+from engine.rundir.records import encode, event
+
+WHEN = {"boundary": "at the next boundary", "now": "after the present step"}
 
 _LOG = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OURS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -69,6 +74,38 @@ class Runner:
     def stop(self) -> None:
         """SIGTERM: finish the step, write a checkpoint, end."""
         self._send(signal.SIGTERM)
+
+    def pivot(self, request: Pivot) -> Pivot | None:
+        """Ask for a pivot: the trainer is told, or, where none runs, it is done here and now and returned.
+
+        Raises BadInput where it can't be asked (another one stands), OSError where the disk refuses.
+        """
+        pivot.ask(self.run_dir, request)
+        events = Appender(self.run_dir / names.EVENTS)
+        text = f"asked by {request.by}: {request.old_name} → {request.new_name}, {WHEN[request.when]}"
+        events.append(encode(event("pivot_asked", step=request.step, text=text, id=request.id)))
+        events.close()
+        state = self.poll()
+        if state.alive:
+            if state.here:
+                self.snapshot()  # a way back, and the word that there is a request
+            return None
+        try:
+            return pivoting.execute(self.run_dir)
+        except BadInput:
+            if self.poll().alive:  # a trainer has started meanwhile: it has seen the request
+                return None
+            pivot.drop(self.run_dir)
+            raise
+
+    def withdraw_pivot(self) -> Pivot:
+        """Take the request back. Raises BadInput where there is none or it is too late."""
+        found = pivot.withdraw(self.run_dir)
+        events = Appender(self.run_dir / names.EVENTS)
+        text = f"the pivot to {found.new_name} was withdrawn"
+        events.append(encode(event("pivot_withdrawn", step=found.step, text=text, id=found.id)))
+        events.close()
+        return found
 
     def wait(self, seconds: float) -> bool:
         """Whether the trainer that is attached has ended, after at most so many seconds."""

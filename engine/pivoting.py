@@ -7,28 +7,35 @@ import os
 import socket
 import time
 import uuid
+from pathlib import Path
+from typing import NamedTuple
 
 from engine import identity
 from engine.collapse import audits
-from engine.config import Policy, parse_policy
+from engine.config import Config, Policy, parse_policy
 from engine.data import manifest as manifests
+from engine.data.prepare import Progress, ShouldStop, prepare
 from engine.data.rows import Rows
 from engine.errors import BadInput
+from engine.layout import n_params
 from engine.mix.mix import mix_of
 from engine.mix.state import Lines, state_of
 from engine.mix.state import encode as encode_state
-from engine.rundir import names, pivot
+from engine.rundir import checkpoint, names, pivot
+from engine.rundir.checkpoint import Damaged
 from engine.rundir.pivot import Pivot
 from engine.rundir.records import encode
 from engine.session import Session
+from engine.signals import Flags
 from engine.toml_io import flat
 
 
 def request(policy_text: str, policy: Policy, old: Policy, step: int, when: str) -> Pivot:
-    """A pivot to ask for. `when`: "boundary" or "now"."""
+    """A pivot to ask for, where `step` is the last one made. `when`: "boundary" or "now"."""
     by = f"{os.environ.get('USER', os.getuid())}@{socket.gethostname()}, pid {os.getpid()}"
     return Pivot(
-        id=uuid.uuid4().hex, t=round(time.time(), 3), by=by, when="now" if when == "now" else "boundary", step=step,
+        id=uuid.uuid4().hex, t=round(time.time(), 3), by=by, when="now" if when == "now" else "boundary",
+        step=step + 1,
         old_name=old.name, new_name=policy.name, policy=policy_text,
     )  # fmt: skip
 
@@ -83,3 +90,48 @@ def _prepare(s: Session, p: Pivot, step: int, sha256: str) -> None:
         line = s.history.line(step - 1)
         line.seg = s.seg
         p.back = encode(line).decode()
+
+
+def execute(run_dir: Path) -> Pivot:
+    """Cut at the newest good checkpoint and finish, where no trainer runs. Raises BadInput, OSError.
+
+    What the log has beyond that checkpoint (after a crash) is superseded: rule 3 of the canonical history.
+    """
+    s = Session(run_dir, Flags())
+    try:
+        at = newest(s)
+        p = cut(s, at.step, at.sha256)
+        if p is None:
+            raise BadInput(f"{run_dir}: the pivot was refused or withdrawn; see the events")
+        pivot.finish(run_dir)
+        return p
+    finally:
+        s.close()
+
+
+class At(NamedTuple):
+    step: int
+    sha256: str
+
+
+def newest(s: Session) -> At:
+    """The newest checkpoint that a start would go on from. Raises BadInput where there is none."""
+    n = n_params(s.config.model, s.config.tokenizer.vocab)
+    for c in checkpoint.scan(s.run_dir)[0]:
+        if c.step > s.history.last or not s.known_hashes(c.step):
+            continue
+        try:
+            return At(c.step, checkpoint.examine(c.path, n, s.known_hashes(c.step)))
+        except Damaged:
+            continue
+    raise BadInput(f"{s.run_dir}: there is no good checkpoint to pivot from; train first")
+
+
+def prepare_arms(
+    run_dir: Path, config: Config, policy: Policy, progress: Progress, should_stop: ShouldStop
+) -> None:
+    """Tokenise new arms into `data/`, beside a trainer that may be at work. Raises BadInput, StopRequested."""
+    with pivot.held(run_dir, 0.0, names.DATA_LOCK) as alone:
+        if not alone:
+            raise BadInput(f"{run_dir}/data: another process adds arms to it just now; wait for it")
+        prepare(run_dir, policy, config.tokenizer, config.model.context, progress, should_stop)

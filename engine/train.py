@@ -126,7 +126,8 @@ class Trainer:
         if self.not_finite >= DIVERGED_AFTER:
             return f"diverged: {self.not_finite} steps in a row without a finite loss or gradient"
         if self.c.audit.halt_on_collapse and self.auditor.collapsed is not None:
-            return f"collapsed: the sampled texts read like noise since step {self.auditor.collapsed} (halt_on_collapse)"
+            since = self.auditor.collapsed
+            return f"collapsed: the sampled texts read like noise since step {since} (audit.halt_on_collapse)"
         return ""
 
     def make_step(self, t: int) -> None:

@@ -21,9 +21,9 @@ from engine.errors import BadInput
 from engine.layout import n_params
 from engine.mix.mix import mix_of
 from engine.mix.state import Lines, fits, read_state, state_of
-from engine.rundir import checkpoint, names
+from engine.rundir import checkpoint, names, pivot
 from engine.rundir.checkpoint import Checkpoint, Damaged
-from engine.rundir.files import open_regular, write_all
+from engine.rundir.files import exists, open_regular, write_all
 from engine.rundir.history import History
 from engine.rundir.lines import LineDecoder, R
 from engine.rundir.records import Event, LossLine, SampleLine, encode
@@ -57,6 +57,7 @@ def verify(run_dir: Path, say: Callable[[Finding], None]) -> bool:
     manifest = _data(run_dir, policy, tell)
     if manifest is not None:
         _state(run_dir, config, policy, manifest, history, tell)
+    _archive(run_dir, tell)
     _checkpoints(run_dir, config, manifest.tokenizer_vocab if manifest else None, history, events, tell)
     for entry in sorted(os.scandir(run_dir), key=lambda e: e.name):
         if names.is_temporary(entry.name):
@@ -174,6 +175,31 @@ def _data(run_dir: Path, policy: Policy, tell: _Tell) -> Manifest | None:
     tokens = sum(a.train.tokens for a in manifest.arms.values())
     tell(names.DATA, OK, f"tokeniser and {len(manifest.arms)} arms, {tokens:,} training tokens, hashes right")
     return manifest
+
+
+def _archive(run_dir: Path, tell: _Tell) -> None:
+    """What pivots put away, and one that is asked for."""
+    try:
+        asked = pivot.read(run_dir)
+    except BadInput as e:
+        tell(names.PIVOT, BAD, str(e).partition(": ")[2])
+        asked = None
+    if asked is not None:
+        what = "committed, the next start finishes it" if asked.committed else f"asked for by {asked.by}"
+        tell(names.PIVOT, NOTE, f"a pivot to {asked.new_name}: {what}")
+    for folder in sorted((run_dir / names.ARCHIVE).glob("*")):
+        name = f"{names.ARCHIVE}/{folder.name}"
+        if not exists(folder / pivot.MANIFEST):
+            continue  # set aside by a rollback: checkpoints only
+        try:
+            wrong = pivot.altered(folder)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+            tell(name, BAD, f"its manifest can't be read: {e}")
+            continue
+        if wrong:
+            tell(name, BAD, f"altered since the pivot: {', '.join(wrong)}; restore it from a backup")
+        else:
+            tell(name, OK, "the sidecars and policy of a phase that is over, hashes right")
 
 
 def _checkpoints(

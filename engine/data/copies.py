@@ -23,6 +23,8 @@ GRAM = 8  # tokens hashed together, and the distance between two hashes
 LEAST = 2 * GRAM - 1  # tokens; a shorter copy may hold no whole block, so it is no copy
 CHUNK = 1 << 18  # blocks hashed at once
 CELLS = 1 << 21  # tokens compared at once
+FIRST_BLOCKS = 64  # tried together, four times as many each time: a copy that is found early spares the rest
+HASHED = 1 << 20  # hashes that are told apart where a mistake only costs time
 # Multilinear hashing (Lemire and Kaser 2014, arXiv 1202.4961): the high 32 bits of Σ token · constant mod 2^64.
 MULTIPLIERS = np.frombuffer(hashlib.blake2b(b"grams", digest_size=8 * GRAM).digest(), "<u8")
 
@@ -77,6 +79,7 @@ class _Text(NamedTuple):
     places: Ids
     starts: Ids  # (m,)
     counts: Ids  # (m,)
+    hashed: NDArray[np.bool_]  # (HASHED,) whether a gram of the text has this hash modulo HASHED
 
 
 def _grams(ids: Ids) -> _Text:
@@ -87,7 +90,9 @@ def _grams(ids: Ids) -> _Text:
     clean = np.flatnonzero(zeros[GRAM : GRAM + n] == zeros[:n])
     order = np.argsort(hashes[clean], kind="stable")
     values, starts, counts = np.unique(hashes[clean][order], return_index=True, return_counts=True)
-    return _Text(ids, values, clean[order], starts, counts)
+    hashed = np.zeros(HASHED, np.bool_)
+    hashed[values % np.uint64(HASHED)] = True
+    return _Text(ids, values, clean[order], starts, counts, hashed)
 
 
 def _hash(columns: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
@@ -117,26 +122,26 @@ def _longest(keys: Keys, tokens: Tokens, text: _Text, best: int) -> tuple[int, i
 
     Every copy is looked for at its first whole block. A copy with k whole blocks has at most 8k + 14 tokens, so
     the blocks with the most successors that are in the text too are tried first, and the rest only as long as it can
-    still win. That keeps a text of nothing but spaces about as cheap as any other.
+    still win.
     """
     blocks, grams = _find(keys, text)
-    chains = _chains(blocks)
+    chains = _chains(blocks, grams, text)
     order = np.argsort(-chains, kind="stable")
     blocks, grams, chains = blocks[order], grams[order], chains[order]
-    start, where = 0, 0
+    start, where, at_once = 0, 0, FIRST_BLOCKS
     while start < len(blocks):
         ahead = min(GRAM * int(chains[start]) + GRAM - 1, len(text.ids))
         if best >= min(GRAM - 1 + ahead, len(text.ids)):
             break
-        room = max(CELLS // (ahead + GRAM), 1)
-        places = np.cumsum(text.counts[grams[start : start + room]])
-        stop = start + max(int(np.searchsorted(places, room, "right")), 1)
-        first, at = _pairs(text, blocks[start:stop], grams[start:stop])
-        for i in range(0, len(at), room):
-            length, begin = _compare(tokens, text.ids, first[i : i + room], at[i : i + room], ahead)
+        most = max(CELLS // (ahead + GRAM), 1)
+        at_once = min(at_once, most)
+        batch = slice(start, start + at_once)
+        windows, which = _windows(tokens, text, blocks[batch] * GRAM, ahead, best)
+        for rows, places in _pairs(text, grams[batch][which], most):
+            length, begin = _compare(windows[rows], text.ids, places)
             if length > best:
                 best, where = length, begin
-        start = stop
+        start, at_once = start + at_once, 4 * at_once
     return best, where
 
 
@@ -153,34 +158,65 @@ def _find(keys: Keys, text: _Text) -> tuple[Ids, Ids]:
     return blocks[order].astype(np.int64), np.repeat(found, high - low[found])[order]
 
 
-def _pairs(text: _Text, blocks: Ids, grams: Ids) -> tuple[Ids, Ids]:
-    """(first token of a block, place in the text) of each block with each place of its gram."""
-    counts = text.counts[grams]
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(blocks * GRAM, counts), text.places[np.repeat(text.starts[grams], counts) + within]
-
-
-def _chains(blocks: Ids) -> Ids:
-    """For each of the ascending blocks, how many follow one another without a gap from it on, itself included."""
+def _chains(blocks: Ids, grams: Ids, text: _Text) -> Ids:
+    """For each of the ascending blocks, how many may follow one another in one copy from it on, itself included: as
+    long as each is the next block, and its gram stands somewhere in the text GRAM tokens behind the gram before."""
     if not len(blocks):
         return np.empty(0, np.int64)
-    ends = np.append(np.flatnonzero(np.diff(blocks) != 1), len(blocks) - 1)
+    m = len(text.hashes)
+    gram_at = np.full(len(text.ids) + GRAM, -1)
+    gram_at[text.places] = np.repeat(np.arange(m), text.counts)
+    pairs = gram_at[:-GRAM] * m + gram_at[GRAM:]
+    pairs = np.unique(pairs[(gram_at[:-GRAM] >= 0) & (gram_at[GRAM:] >= 0)])
+    follows = (np.diff(blocks) == 1) & np.isin(grams[:-1] * m + grams[1:], pairs)
+    ends = np.append(np.flatnonzero(~follows), len(blocks) - 1)
     at = np.arange(len(blocks))
     return np.asarray(ends[np.searchsorted(ends, at)] - at + 1)
 
 
-def _compare(tokens: Tokens, text: Ids, first: Ids, at: Ids, ahead: int) -> tuple[int, int]:
-    """(length, start in the text) of the longest stretch in which the training tokens around first[i] and the text
-    around at[i] agree, for any i, looking GRAM − 1 tokens back and `ahead` tokens ahead."""
-    offsets = np.arange(1 - GRAM, ahead)
-    a, b = at[:, None] + offsets, first[:, None] + offsets
-    inside = (a >= 0) & (a < len(text)) & (b >= 0) & (b < len(tokens))
-    ours = text[np.clip(a, 0, len(text) - 1)]
-    same = inside & (ours == tokens[np.clip(b, 0, len(tokens) - 1)]) & (ours != SEPARATOR)
+def _windows(tokens: Tokens, text: _Text, first: Ids, ahead: int, best: int) -> tuple[Tokens, Ids]:
+    """(windows, which): the training tokens from GRAM − 1 before each of `first` up to `ahead` after it, each
+    different window once, and the index in `first` of each; without those that hold no copy of more than `best`.
+
+    What a copy through that block can't reach counts as a separator: beyond either end, and beyond a gram that
+    the text doesn't have. So a text full of spaces has few windows, however much training text has spaces in it.
+    """
+    at = first[:, None] + np.arange(1 - GRAM, max(ahead, GRAM))
+    inside = (at >= 0) & (at < len(tokens))
+    windows = np.where(inside, tokens[np.clip(at, 0, len(tokens) - 1)], SEPARATOR).astype(np.uint16)
+    wide, n = windows.astype(np.uint64), at.shape[1] - GRAM + 1
+    ours = text.hashed[_hash([wide[:, j : j + n] for j in range(GRAM)]) % np.uint64(HASHED)]
+    before = np.logical_and.accumulate(ours[:, GRAM - 1 :: -1], axis=1).sum(axis=1) - 1
+    after = np.logical_and.accumulate(ours[:, GRAM - 1 :], axis=1).sum(axis=1) - 1
+    columns = np.arange(at.shape[1])
+    unreached = (columns < GRAM - 1 - before[:, None]) | (columns >= 2 * GRAM - 1 + after[:, None])
+    windows[unreached] = SEPARATOR
+    able = np.flatnonzero(before + GRAM + after > best)
+    _, which = np.unique(windows[able].view(f"S{at.shape[1] * 2}")[:, 0], return_index=True)
+    return windows[able[which]], able[which]
+
+
+def _pairs(text: _Text, grams: Ids, at_once: int) -> Iterator[tuple[Ids, Ids]]:
+    """(index in `grams`, place in the text) of each of the grams with each of its places, some at a time."""
+    counts = text.counts[grams]
+    ends = np.cumsum(counts)
+    total = int(counts.sum())
+    for start in range(0, total, at_once):
+        flat = np.arange(start, min(start + at_once, total))
+        rows = np.searchsorted(ends, flat, "right")
+        yield rows, text.places[text.starts[grams[rows]] + flat - (ends - counts)[rows]]
+
+
+def _compare(windows: Tokens, text: Ids, places: Ids) -> tuple[int, int]:
+    """(length, start in the text) of the longest stretch in which a window i agrees with the text, laid so that its
+    token GRAM − 1 meets the text's token places[i]."""
+    at = places[:, None] + np.arange(1 - GRAM, windows.shape[1] - GRAM + 1)
+    inside = (at >= 0) & (at < len(text))
+    same = inside & (windows != SEPARATOR) & (windows == text[np.clip(at, 0, len(text) - 1)])
     lengths = run_lengths(same)
     row, end = np.unravel_index(int(lengths.argmax()), lengths.shape)
     length = int(lengths[row, end])
-    return length, int(at[row]) + int(offsets[end]) - length + 1
+    return length, int(at[row, end]) - length + 1
 
 
 def run_lengths(which: NDArray[np.bool_]) -> NDArray[np.int64]:

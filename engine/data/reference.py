@@ -21,7 +21,7 @@ from engine.measures import MEASURES, measure
 from engine.rundir.files import read_file, replace_file
 
 REFERENCE_FILE = "data/reference.json"
-VERSION = 1
+VERSION = 2
 WINDOWS = 200  # per arm, of the full length: the 1 % quantile is then the second or third of them
 SHORTER_WINDOWS = 100  # of each shorter length, which fewer sample texts have
 FEW = 8  # windows; with fewer within its pieces, an arm's pieces are read as one text

@@ -1,10 +1,11 @@
-"""A text as 64-bit hashes of its words: a few passes of NumPy, some 40 MB/s.
+"""A text as 64-bit hashes of its words, or of its tokens: a few passes of NumPy, some 40 MB/s.
 
-A word is a run of letters and digits, or a single other mark; upper and lower case are the same. Hashes of words, and
-of n words in a row, are multiples of 4; the two low bits are free to say what kind of thing is meant.
+A word is a run of letters and digits, or a single other mark; upper and lower case are the same. All hashes are
+multiples of 4: the two low bits are free to say what kind of thing is meant.
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,18 +32,24 @@ def word_hashes(text: str) -> Keys:
     letter, mark = kinds == LETTER, kinds == MARK
     starts = np.flatnonzero(mark | letter & ~np.append(False, letter)[:n])
     ends = np.flatnonzero(mark | letter & ~np.append(letter, False)[1:]) + 1
-    sums = np.append(np.uint64(0), np.cumsum(_mix(codes.astype(np.uint64)) * _powers(GOLDEN, n)))
+    mixed = _mix(codes.astype(np.uint64) + np.uint64(1))  # + 1: mix(0) is 0, the hash of a BREAK
+    sums = np.append(np.uint64(0), np.cumsum(mixed * _powers(GOLDEN, n)))
     hashes = _mix((sums[ends] - sums[starts]) * _powers(GOLDEN_INVERSE, n)[starts]) & ~FREE_BITS
     hashes[codes[starts] == ord(BREAK)] = 0
     return hashes
 
 
-def ngrams(words: Keys, n: int) -> Keys:
-    """(max(len(words) − n + 1, 0),) a hash of each n words in a row; their order counts."""
-    count = max(len(words) - n + 1, 0)
+def token_hashes(ids: NDArray[np.integer[Any]]) -> Keys:
+    """(n,) a hash of each token id."""
+    return _mix(ids.astype(np.uint64) + np.uint64(1)) & ~FREE_BITS
+
+
+def ngrams(hashes: Keys, n: int) -> Keys:
+    """(max(len(hashes) − n + 1, 0),) a hash of each n in a row; their order counts."""
+    count = max(len(hashes) - n + 1, 0)
     total = np.zeros(count, np.uint64)
     for i in range(n):
-        total = total * GOLDEN + words[i : i + count]
+        total = total * GOLDEN + hashes[i : i + count]
     return total
 
 

@@ -1,12 +1,13 @@
-"""Which words, and which pairs of neighbours, occur in the training text of the arms, and which words are common.
+"""Which words, pairs of words and runs of tokens occur in the training text of the arms.
 
-Per arm `data/arms/NAME.words` has the 64-bit hashes of every word, of every pair that stands within one piece, and of
-the COMMON most frequent words. With 100 million of them a wrong "seen" has a chance of 2e-11 per question.
+Per arm `data/arms/NAME.words` has a 64-bit hash of every word, of every pair of neighbouring words and of every run of
+n tokens that stands within one piece. With 100 million of them a wrong "seen" has a chance of 2e-11 per question.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,25 +16,24 @@ from engine.data.keys import About, Keys, build_keys, contains, find_keys, uniqu
 from engine.data.manifest import ARMS_DIR, Manifest
 from engine.data.rows import Rows, Tokens
 from engine.data.tokenizer import SEPARATOR, Tokenizer
-from engine.data.wordhash import BREAK, ngrams, word_hashes
+from engine.data.wordhash import BREAK, ngrams, token_hashes, word_hashes
 
-VERSION = 1
-COMMON = 256  # words per arm; the most frequent ones make up some two thirds of a text
-COUNTED = 1 << 14  # words whose counts are kept while an arm is read
+VERSION = 2
 CHUNK = 1 << 18  # tokens read at once
-PAIR, OFTEN = np.uint64(1), np.uint64(2)  # added to a hash: a pair of words, a common word
+# A run has as many tokens as make RUN_BYTES bytes, at least LEAST_RUN. Shorter ones are mere words, longer ones are new
+# in real text as well: runs of 3 at 2.7 bytes a token told salad and noise from held-out text best.
+RUN_BYTES, LEAST_RUN = 8, 3
+PAIR, RUN = np.uint64(1), np.uint64(2)  # added to a hash: of a pair of words, of a run of tokens
 
 Tick = Callable[[str, float], None]  # reports, and raises StopRequested
 
 
 class Shares(NamedTuple):
-    """0 to 1; 0 also where the text has no such words or pairs."""
+    """0 to 1; 0 also where the text has no such thing."""
 
     known: float  # of the words: those that occur in some arm
-    unseen: float  # of the pairs of neighbours: those that occur in no arm
-    # Of the pairs of which both words are common in some arm: those that occur in no arm. Names and numbers make new
-    # pairs in every real text; that two common words never met is rare there, and the rule in a salad of them.
-    strange: float
+    unseen: float  # of the pairs of neighbouring words: those that occur in no arm
+    novel: float  # of the runs of n tokens: those that occur in no arm
 
 
 class Words:
@@ -47,76 +47,76 @@ class Words:
         self, run_dir: Path, manifest: Manifest, tokenizer: Tokenizer, arms: Sequence[str], tick: Tick
     ) -> None:
         rows = Rows(run_dir, manifest, context=1, seed=0)  # only its maps of the token files are used
+        self.run = run_length(manifest.tokenizer_vocab)
         self._arms: list[Keys] = []
         for arm in arms:
             path = run_dir / ARMS_DIR / f"{arm}.words"
-            about: About = {"kind": "words", "version": VERSION, "common": COMMON,
+            about: About = {"kind": "words", "version": VERSION, "run": self.run,
                             "train_sha256": manifest.arms[arm].train.sha256,
                             "tokenizer_sha256": manifest.tokenizer_sha256}  # fmt: skip
             keys = find_keys(path, about)
             if keys is None:
-                texts = _texts(rows.tokens(arm, "train"), tokenizer, f"reading the words of {arm}", tick)
-                build_keys(path, about, _keys(texts))
+                blocks = _blocks(rows.tokens(arm, "train"), f"reading the words of {arm}", tick)
+                build_keys(path, about, (_keys(ids, tokenizer, self.run) for ids in blocks))
                 keys = find_keys(path, about)
                 assert keys is not None
             self._arms.append(keys)
 
-    def shares(self, text: str) -> Shares:
+    def shares(self, text: str, ids: NDArray[np.integer[Any]]) -> Shares:
+        """`ids` (n,) are the tokens of the text, without a separator."""
         words = word_hashes(text)
-        pairs = ngrams(words, 2)
-        wanted = np.concatenate([words, words | OFTEN, pairs | PAIR])
-        found = np.zeros(len(wanted), np.bool_)
+        pairs = ngrams(words, 2) | PAIR
+        runs = ngrams(token_hashes(ids), self.run) | RUN
+        wanted = np.concatenate([words, pairs, runs])
+        seen = np.zeros(len(wanted), np.bool_)
         for arm in self._arms:
-            found |= contains(arm, wanted)
-        known, common, seen = np.split(found, [len(words), 2 * len(words)])
-        both_common = common[:-1] & common[1:]
-        return Shares(_share(known), _share(~seen), _share(~seen[both_common]))
+            seen |= contains(arm, wanted)
+        of_words, of_pairs, of_runs = np.split(seen, [len(words), len(words) + len(pairs)])
+        return Shares(_share(of_words), _share(~of_pairs), _share(~of_runs))
+
+
+def run_length(vocab: int) -> int:
+    """Tokens in a run: 8 of bytes, 3 from a vocabulary of about 1,000 on; fixed for a run, as its vocabulary is.
+
+    A token of a byte-level BPE has some 1 + ¾ · log2(vocab / 256) bytes of English or code (2.7 measured at 1,281).
+    """
+    return max(LEAST_RUN, round(RUN_BYTES / (1 + 0.75 * math.log2(max((vocab - 1) / 256, 1)))))
 
 
 def _share(which: NDArray[np.bool_]) -> float:
     return float(which.mean()) if len(which) else 0.0
 
 
-def _keys(texts: Iterator[str]) -> Iterator[Keys]:
-    """All keys of these texts, those of a text sorted and unique."""
-    counts = _Counts()
-    for text in texts:
-        words = word_hashes(text)
-        whole = words != 0
-        pairs = ngrams(words, 2)[whole[:-1] & whole[1:]]
-        counts.add(words[whole])
-        yield unique(np.concatenate([words[whole], pairs | PAIR]))
-    yield counts.top(COMMON) | OFTEN
-
-
-class _Counts:
-    """How often each word came, exactly for a word that was always among the COUNTED most frequent ones so far."""
-
-    def __init__(self) -> None:
-        self._words = np.empty(0, np.uint64)
-        self._counts = np.empty(0, np.int64)
-
-    def add(self, words: Keys) -> None:
-        values, counts = np.unique(words, return_counts=True)
-        both, at = np.unique(np.concatenate([self._words, values]), return_inverse=True)
-        total = np.zeros(len(both), np.int64)
-        np.add.at(total, at, np.concatenate([self._counts, counts]))
-        kept = np.argsort(-total, kind="stable")[:COUNTED]
-        self._words, self._counts = both[kept], total[kept]
-
-    def top(self, n: int) -> Keys:
-        return self._words[:n]
-
-
-def _texts(tokens: Tokens, tokenizer: Tokenizer, what: str, tick: Tick) -> Iterator[str]:
-    """The pieces of a token file as text, some at a time, with a BREAK between them."""
-    kept = np.empty(0, np.uint16)
+def _blocks(tokens: Tokens, what: str, tick: Tick) -> Iterator[Tokens]:
+    """The tokens of a file, some at a time: whole pieces with their separators."""
+    kept = tokens[:0]
     for start in range(0, len(tokens), CHUNK):
         tick(what, start / len(tokens))
         block = np.concatenate([kept, tokens[start : start + CHUNK]])
         ends = np.flatnonzero(block == SEPARATOR)
-        starts = np.append(0, ends + 1)
-        yield BREAK.join([tokenizer.decode(block[a:b].tolist()) for a, b in zip(starts, ends, strict=False)])
-        kept = block[starts[-1] :]
-    yield tokenizer.decode(kept.tolist())
+        cut = int(ends[-1]) + 1 if len(ends) else 0
+        yield block[:cut]
+        kept = block[cut:]
+    yield kept
     tick(what, 1.0)
+
+
+def _keys(ids: Tokens, tokenizer: Tokenizer, run: int) -> Keys:
+    """All keys of these pieces, sorted and unique."""
+    pieces = np.split(ids, np.flatnonzero(ids == SEPARATOR) + 1)
+    words = word_hashes(BREAK.join([tokenizer.decode(piece.tolist()) for piece in pieces]))
+    return unique(
+        np.concatenate(
+            [
+                words[words != 0],
+                ngrams(words, 2)[_within(words, 2)] | PAIR,
+                ngrams(token_hashes(ids), run)[_within(ids, run)] | RUN,
+            ]
+        )
+    )
+
+
+def _within(items: NDArray[Any], n: int) -> NDArray[np.bool_]:
+    """(max(len(items) − n + 1, 0),) which n items in a row have no 0, the end of a piece, among them."""
+    ends = np.append(0, np.cumsum(items == 0))
+    return np.asarray(ends[n:] == ends[: max(len(ends) - n, 0)])

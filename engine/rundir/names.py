@@ -10,6 +10,7 @@ STATE = ".state.json"
 LOCK = ".lock"
 PIVOT = ".pivot.json"
 PIVOT_LOCK = ".pivot.lock"
+DATA_LOCK = ".data.lock"  # held while arms are added to data/
 POLICY = "policy.toml"
 LOG = "trainer.log"
 DATA = "data"

@@ -51,7 +51,7 @@ class Pivot(Struct, kw_only=True):
     t: float  # seconds since 1970, when it was asked
     by: str  # who asked: user, host and pid
     when: Literal["boundary", "now"]
-    step: int  # where the run stood
+    step: int  # the step under way when it was asked for
     old_name: str  # of the policies
     new_name: str
     policy: str  # text of the new policy.toml
@@ -72,7 +72,7 @@ class Pivot(Struct, kw_only=True):
         return self.when == "now" or (step % every == 0 and step >= self.step)
 
     def expected(self, step: int, every: int) -> int:
-        """The step after which it will be cut, seen from `step`."""
+        """The step after which it will be cut, where `step` is the last one made."""
         return step if self.when == "now" else -(-max(step, self.step) // every) * every
 
 
@@ -80,7 +80,7 @@ def read(run_dir: Path) -> Pivot | None:
     """The pivot that is asked for or under way. Raises BadInput where the file is damaged."""
     path = run_dir / names.PIVOT
     try:
-        return msgspec.json.decode(read_file(path), type=Pivot)
+        return decode(read_file(path))
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError, RecursionError) as e:
@@ -88,9 +88,9 @@ def read(run_dir: Path) -> Pivot | None:
 
 
 @contextmanager
-def held(run_dir: Path, seconds: float = WAIT) -> Iterator[bool]:
+def held(run_dir: Path, seconds: float = WAIT, lock: str = names.PIVOT_LOCK) -> Iterator[bool]:
     """Alone with `.pivot.json`: whether that could be had within so many seconds. A process that dies lets go."""
-    fd = open_regular(run_dir / names.PIVOT_LOCK, _OPEN)
+    fd = open_regular(run_dir / lock, _OPEN)
     end = time.monotonic() + seconds
     asked = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
@@ -248,8 +248,28 @@ def _tell(run_dir: Path, p: Pivot) -> None:
     append_line(path, records.encode(said))
 
 
+def altered(folder: Path) -> list[str]:
+    """Names of a pivot's archived files that are missing or not as they were put there. Raises OSError, ValueError."""
+    about = msgspec.json.decode(read_file(folder / MANIFEST))
+    out = []
+    for name, was in about["files"].items():
+        try:
+            data = read_file(folder / name, 1 << 32)
+        except FileNotFoundError:
+            out.append(f"{name} (missing)")
+            continue
+        if hashlib.sha256(data).hexdigest() != was["sha256"]:
+            out.append(name)
+    return out
+
+
 def encode(p: Pivot) -> bytes:
     return msgspec.json.encode(p) + b"\n"
+
+
+def decode(data: bytes) -> Pivot:
+    """Raises msgspec.MsgspecError, RecursionError."""
+    return msgspec.json.decode(data, type=Pivot)
 
 
 def _link(source: Path, target: Path) -> None:
