@@ -13,7 +13,6 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import pivoting
 from engine.errors import BadInput
 from engine.rundir import lock, names, pivot
 from engine.rundir.files import Appender, open_regular
@@ -80,6 +79,8 @@ class Runner:
 
         Raises BadInput where it can't be asked (another one stands), OSError where the disk refuses.
         """
+        from engine import pivoting  # tokenisers and data: not needed to look at a run
+
         pivot.ask(self.run_dir, request)
         events = Appender(self.run_dir / names.EVENTS)
         text = f"asked by {request.by}: {request.old_name} → {request.new_name}, {WHEN[request.when]}"

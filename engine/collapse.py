@@ -1,7 +1,7 @@
 """Collapse, told from the sample texts: the loss does not show it.
 
-An earlier run stayed at a respectable loss for 85,000 steps while it wrote one word over and over (DESIGN 10; the
-original halted after five low audits in a row, FIELD-NOTES G). Greedy texts of small healthy models loop, so only
+An earlier run stayed at a respectable loss for 85,000 steps while it wrote one word over and over (the original
+system then halted after five low audits in a row). Greedy texts of small healthy models loop, so only
 the sampled ones count, and a model that never wrote better has not collapsed, it has not learnt yet.
 """
 

@@ -204,7 +204,7 @@ def test_the_reference_is_made_once_and_anew_for_anything_else(
     monkeypatch.setattr(reference_module, "_envelope", fake)
     run.open(tokens=40)
     assert measured == [f"measuring held-out {arm}, {n} tokens" for arm in SIZES for n in (40, 20)]
-    for damage in (b"", b"{}", first[:-9], first.replace(b'"version": 1', b'"version": 8')):
+    for damage in (b"", b"{}", first[:-9], first.replace(b'"version": 2', b'"version": 8')):
         measured.clear()
         path.write_bytes(damage)
         run.open()

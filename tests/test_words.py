@@ -164,7 +164,7 @@ def test_the_file_is_made_once_the_same_in_any_portions_and_again_when_stale(
     for damage in (
         whole[:-8],
         b"",
-        whole.replace(b'"version":1', b'"version":7'),
+        whole.replace(b'"version":2', b'"version":7'),
         whole.replace(b"sha256", b"sha999"),
     ):
         path.write_bytes(damage)

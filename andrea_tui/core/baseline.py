@@ -1,7 +1,7 @@
 """What is usual for an arm: its last pulls, their spread, and its level over the whole run.
 
 An arm is only ever compared with itself. One z-score over all arms called 818 of 1,195 pulls of a rare arm spikes
-(FIELD-NOTES F), and a mean over all arms moves whenever the mix does.
+(a global z-score called 818 of 1,195 pulls of a 2 % arm spikes), and a mean over all arms moves whenever the mix does.
 """
 
 from dataclasses import dataclass

@@ -71,7 +71,7 @@ def divergence(history: History, levels: Levels) -> list[Finding]:
     The best EMA is not the measure: it moves with the mix. Each row of the last blocks is compared with its own arm's
     level at an earlier time (mean over 512 rows and 256 steps at least), and the time at which the sum was best is
     the best; times count where arms of half the rows had a level. Three blocks tell it from a spike. Silent
-    for 128 steps after a pivot (DESIGN 10, issue 4).
+    for 128 steps after a pivot.
     """
     arms = list(levels.shares(4))
     if levels.blocks * BLOCK - phase_start(history) < SILENT or levels.blocks <= 4 or not arms:

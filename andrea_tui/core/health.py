@@ -79,7 +79,7 @@ class Health:
 
 
 def skipped(history: History) -> list[Finding]:
-    """Steps without an update, since loss or gradient was not finite (FIELD-NOTES A). Three in a row end the run.
+    """Steps without an update, since loss or gradient was not finite. Three in a row end the run.
 
     A warning for 1,000 steps after the last, bad where the last ten steps hold two.
     """
@@ -128,9 +128,9 @@ def _norms(history: History, first: int, end: int) -> NDArray[np.float32]:
 
 
 def starved(history: History, policy: Policy, shut: Collection[str] | None) -> list[Finding]:
-    """An arm with a floor got no row of the last 5/floor rows, while it was open: a bug (issue 4).
+    """An arm with a floor got no row of the last 5/floor rows, while it was open: a bug.
 
-    The quota draw owes it five there and strays by less than two (DESIGN 9). Closed: in a warm-up that leaves it
+    The quota draw owes it five there and strays by less than two (docs/MIX.md). Closed: in a warm-up that leaves it
     out, read max_epochs times (`shut`; where that is not known and there is a max_epochs, nothing is said), in the
     phase before.
     """

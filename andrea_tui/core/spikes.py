@@ -36,7 +36,7 @@ class _Spike:
 def spikes(history: History) -> list[Finding]:
     """A value 6 σ above the last 128 of its kind in this phase (at least 32): one finding, of the furthest.
 
-    A value is an arm's row loss in a step (σ ≥ 0.01; windows and limits: FIELD-NOTES F), or a whole step's, each
+    A value is an arm's row loss in a step (σ ≥ 0.01, 6 σ, windows of 128), or a whole step's, each
     row taken against its own arm: when the model jumps, no single noisy arm need show it. A single value of fewer
     than four rows and below 12 σ is for information: among a million rows of real text some are that odd.
     """

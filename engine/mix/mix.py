@@ -5,17 +5,20 @@ and in the fold of a resume alike. Shares and credits are integers, so they are 
 """
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.config import Policy
-from engine.data.rows import Rows
 from engine.errors import BadInput
 from engine.mix import kinds
 from engine.mix.kinds import Seen
 from engine.mix.projection import UNIT, project, quantise
 from engine.rundir.history import History
 from engine.rundir.records import LossLine
+
+if TYPE_CHECKING:
+    from engine.data.rows import Rows  # with the tokenizers' library, which the cockpit must not wait for
 
 PRIOR_EXPONENT = 0.7  # prior of an arm by its size: tokens^0.7, between uniform (0) and proportional (1)
 
@@ -168,7 +171,7 @@ class Mix:
         }
 
 
-def mix_of(policy: Policy, rows: Rows) -> Mix:
+def mix_of(policy: Policy, rows: "Rows") -> Mix:
     """The mix of a run's data, at step 0."""
     arms = policy.arms
     return Mix(policy, {a: rows.n_tokens(a) for a in arms}, {a: rows.n_rows(a) for a in arms}, rows.seed)
