@@ -24,6 +24,8 @@ from engine.data.prepare import prepare
 from engine.data.rows import Rows
 from engine.layout import n_params
 from engine.mix.mix import mix_of
+from engine.mix.state import Lines, state_of
+from engine.mix.state import encode as encode_state
 from engine.resume import Replay
 from engine.rundir import checkpoint, names
 from engine.rundir.history import canonical_samples, read_history
@@ -107,7 +109,20 @@ def synthetic(folder: Path, texts: Path, steps: int) -> Path:
         (run / names.EVENTS).write_bytes(encode(line))
 
     checkpoint.write(run, steps, parts, say)
+    write_state(run, steps)
     return run
+
+
+def write_state(run: Path, steps: int) -> None:
+    """`.state.json` as the trainer leaves it behind that checkpoint, but for the credits: its mix is static."""
+    policy = load_policy(run / POLICY_FILE)
+    history = read_history(run / names.LOSS)[0]
+    mix = mix_of(policy, Rows(run, load_manifest(run), 64, 1))
+    mix.count(history, steps, 1)  # the pulls of all steps, as those before a phase 1
+    mix.begin(1)
+    mix.step, mix.drawn = steps, dict(mix.pulls)
+    state = state_of(mix, 0, 4, Lines(mix.arms, 0).sha256(history, steps), {})
+    (run / names.STATE).write_bytes(encode_state(state))
 
 
 def write_history(path: Path, steps: int) -> None:
@@ -146,7 +161,8 @@ def split(run: Path, steps: int) -> list[dict[str, str]]:
     manifest: Manifest = load_manifest(run)
     rows = Rows(run, manifest, config.model.context, config.run.seed)
     mix = mix_of(policy, rows)
-    timed("fold of the mix", lambda: mix.fold(history, steps, 0))
+    timed("hash of the phase's lines, for .state.json", lambda: Lines(mix.arms, 0).sha256(history, steps))
+    timed("fold of the mix (only where .state.json is lost)", lambda: mix.fold(history, steps, 0))
     timed("rows: seek", lambda: [rows.row(arm, pull) for arm, pull in mix.draw(steps + 1, config.train.rows)])
     timed("replay: 100 lines to compare", lambda: Replay(history, steps - 100))
     path = run / names.checkpoint_name(steps)
