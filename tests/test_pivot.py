@@ -1,5 +1,6 @@
 """The pivot: wholly before or wholly after, whatever dies, and the run that follows is the one that it should be."""
 
+import errno
 import functools
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from engine import pivoting
 from engine.config import load_policy
 from engine.data.manifest import load_manifest
 from engine.data.rows import Rows
-from engine.errors import BadInput
+from engine.errors import PIVOTED, BadInput
 from engine.mix.state import read_state
 from engine.rundir import checkpoint, names, pivot
 from engine.rundir.history import read_history
@@ -25,6 +27,7 @@ from engine.session import Session
 from engine.signals import Flags
 from tests import engine_process as e
 from tests.conftest import MakeRun, make_small
+from tests.test_trainer import trainer
 
 SETS = ["kind=ucb1", "ucb1.focus=1", "ucb1.rerank=1", "ucb1.least=2", "train.eval_every=7"]
 
@@ -230,6 +233,31 @@ def test_what_is_impossible_is_refused_with_nothing_touched(
         assert said.count("\n") == 1
         assert why in said or why.lower() in said
     assert {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()} == before
+
+
+def test_a_full_disk_at_the_cut_moves_it_on_to_the_next_boundary(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pivot.ask(run, request(run))
+    real = checkpoint.write
+
+    def write(run_dir: Path, step: int, *rest: Any) -> tuple[str, int]:
+        if step == 30:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(run_dir, step, *rest)
+
+    monkeypatch.setattr(checkpoint, "write", write)
+    with trainer(run) as t:
+        assert t.run(60) == PIVOTED
+        assert t.step == 40
+    p = pivot.read(run)
+    assert p is not None
+    assert (p.cut, p.committed) == (40, True)
+    told = [x.text for x in e.named(run, "warning")]
+    assert any("the pivot to v2 moves on to the next boundary" in x for x in told), told
+    monkeypatch.undo()
+    assert e.finish(run, "--stop-at", "45") == 0
+    assert e.history(run).phase.tolist() == [0] * 40 + [1] * 5
 
 
 # ---- whatever dies in the middle
