@@ -246,6 +246,11 @@ def replay(run_dir: Path, step: int | None, say: Callable[[str], None]) -> bool:
         what = "no checkpoint" if last is None else f"no checkpoint before step {last.step}"
         raise BadInput(f"{run_dir}: --replay: {what}{f' of step {step}' if last is None and step else ''}")
     events, _, _ = _read(run_dir / names.EVENTS, Event)
+    crossed = [e.step for e in events if e.event == "pivot" and first.step < e.step < last.step]
+    if crossed:
+        raise BadInput(
+            f"{run_dir}: --replay {last.step}: a pivot after step {crossed[-1]} lies between; replay that step"
+        )
     want = {str(e.info.get("sha256")) for e in events if e.event == "checkpoint" and e.step == last.step}
     say(f"recomputing step {last.step:,} from step {first.step:,}: {last.step - first.step:,} steps")
     scratch = Path(tempfile.mkdtemp(prefix=".replay-", dir=run_dir))
@@ -273,15 +278,17 @@ def replay(run_dir: Path, step: int | None, say: Callable[[str], None]) -> bool:
 
 def _lay_out(run_dir: Path, scratch: Path, first: Checkpoint, end: int, events: list[Event]) -> None:
     """A run directory that stands at `first` with the log reaching to `end`."""
-    for name in (CONFIG_FILE, POLICY_FILE):
-        shutil.copyfile(run_dir / name, scratch / name)
+    history = History()
+    history.extend(_read(run_dir / names.LOSS, LossLine)[0])
+    at = history.index(end)
+    phase = int(history.phase[at]) if at is not None else 0
+    shutil.copyfile(run_dir / CONFIG_FILE, scratch / CONFIG_FILE)
+    shutil.copyfile(pivot.policy_file(run_dir, events, phase), scratch / POLICY_FILE)
     (scratch / names.DATA).symlink_to(Path("..") / names.DATA)
     try:
         os.link(first.path, scratch / first.path.name)
     except OSError:
         shutil.copyfile(first.path, scratch / first.path.name)
-    history = History()
-    history.extend(_read(run_dir / names.LOSS, LossLine)[0])
     lines = [encode(history.line(i)) for i in range(len(history)) if history.step[i] <= end]
     keep = [encode(e) for e in events if e.event == "checkpoint" and e.step == first.step]
     samples = _read(run_dir / names.SAMPLES, SampleLine)[0]

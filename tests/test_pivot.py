@@ -202,6 +202,8 @@ def test_after_a_crash_without_a_trainer_it_is_done_at_once_from_the_newest_chec
     assert h.phase.tolist() == [0] * newest + [1] * (60 - newest)
     assert not e.named(run, "set_aside")
     assert cli(["verify", str(run)]) == 0
+    for step in (60, newest):  # of the new phase, and of the old one under its archived policy
+        assert cli(["verify", str(run), "--replay", str(step)]) == 0
     (run / "archive" / f"0001-step_{newest:06d}" / names.STATE).write_text("{}")
     assert cli(["verify", str(run)]) == 1
 

@@ -13,7 +13,7 @@ import os
 import shutil
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -246,6 +246,14 @@ def _tell(run_dir: Path, p: Pivot) -> None:
         policy_keys=p.keys,
     )  # fmt: skip
     append_line(path, records.encode(said))
+
+
+def policy_file(run_dir: Path, events: Sequence[Event], phase: int) -> Path:
+    """Where the policy of that phase lies: in force, or in the archive of the pivot that ended it."""
+    for e in events:
+        if e.event == "pivot" and e.info.get("phase") == phase + 1:
+            return run_dir / names.ARCHIVE / Path(str(e.info.get("archive"))).name / names.POLICY
+    return run_dir / names.POLICY
 
 
 def altered(folder: Path) -> list[str]:
