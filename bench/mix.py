@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from bench import runs
-from bench.report import Report, arguments
+from bench.report import Report, arguments, command
 from engine import device
 from engine.config import CONFIG_FILE, POLICY_FILE, build, config_text, load_config, policy_text
 from engine.data.manifest import load_manifest, load_tokenizer
@@ -29,7 +29,11 @@ from engine.model import GPT
 from engine.rundir import checkpoint, names
 from engine.rundir.history import read_history
 
-KINDS = ("static", "ucb1", "heldout")
+ALIKE = [f"arms.{a}.prior=1" for a in ("repo-docstrings", "python-source", "python-topics", "repo-docs")]
+# The second static one shows how much of a gain is only that small arms are drawn more, which their equal weight in the
+# mean rewards.
+KINDS = {"static": ["kind=static"], "ucb1": ["kind=ucb1"], "heldout": ["kind=heldout"],
+         "static, all priors alike": ["kind=static", *ALIKE]}  # fmt: skip
 MODEL = ["model.n_layer=2", "model.n_head=2", "model.d_model=96", "model.context=128", "train.rows=16",
          "train.eval_every=50", "train.checkpoint_every=500", "train.sample_every=500", "audit.tokens=8"]  # fmt: skip
 STEERED_BY, JUDGED_BY = 8, 96  # held-out rows per arm
@@ -40,22 +44,21 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of config or policy")
+    parser.add_argument("--only", action="append", choices=list(KINDS), help="besides static")
     args = parser.parse_args(argv)
+    kinds = [k for k in KINDS if k == "static" or k in (args.only or KINDS)]
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data-run")
         make_data(data, args.set)
-        report = Report(f"python -m bench.mix --steps {args.steps} --seeds {args.seeds}")
+        report = Report(command("mix", argv))
         report.head(Path(folder))
-        found: dict[str, list[dict[str, float]]] = {k: [] for k in KINDS}
+        found: dict[str, list[dict[str, float]]] = {k: [] for k in kinds}
         shares: dict[str, dict[str, float]] = {}
         for seed in range(1, args.seeds + 1):
-            for kind in KINDS:
-                run = Path(folder, f"{kind}-{seed}")
-                make_run(
-                    run,
-                    data,
-                    [f"kind={kind}", f"run.seed={seed}", f"train.max_steps={args.steps}", *args.set],
-                )
+            for kind in kinds:
+                run = Path(folder, f"{list(KINDS).index(kind)}-{seed}")
+                always = [f"run.seed={seed}", f"train.max_steps={args.steps}"]
+                make_run(run, data, [*KINDS[kind], *always, *args.set])
                 code = runs.start(run).wait()
                 if code:
                     print((run / names.LOG).read_text()[-2000:], file=sys.stderr)

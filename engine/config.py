@@ -181,7 +181,7 @@ class Policy(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
         _about(
             'how the mix adapts: "static" (it does not), "ucb1" (training loss) or "heldout" (held-out text)'
         ),
-    ] = "static"
+    ] = "ucb1"
     warmup_steps: Annotated[
         int, _about("only warmup_arms are drawn until this step; 0: no warm-up", ge=0)
     ] = 0

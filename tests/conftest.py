@@ -17,7 +17,7 @@ SMALL = [
     "tokenizer.kind=bytes", "tokenizer.vocab=257",
     "train.max_steps=200", "train.rows=4", "train.checkpoint_every=10", "train.sample_every=10", "train.eval_every=20",
     "optim.warmup_steps=5", "audit.tokens=8", 'audit.prompts=["the ", "a"]',
-    "keep.last=3", "keep.every=50", "heldout.rows=2",
+    "keep.last=3", "keep.every=50", "heldout.rows=2", "kind=static",
 ]  # fmt: skip
 
 MakeRun = Callable[..., Path]

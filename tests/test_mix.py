@@ -54,7 +54,7 @@ def test_the_infeasible_is_refused_with_the_sums(floor: list[float], cap: list[f
 
 
 def mix(sets: list[str], rows_of_an_epoch: int = 10**9, seed: int = 1) -> Mix:
-    _, policy = build("andrea-tiny", sets)
+    _, policy = build("andrea-tiny", ["kind=static", *sets])
     sizes = {a: 10**6 * (i + 1) for i, a in enumerate(policy.arms)}
     return Mix(policy, sizes, dict.fromkeys(policy.arms, rows_of_an_epoch), seed)
 
@@ -255,7 +255,7 @@ def test_exhaustion_is_foreseen() -> None:
 
 
 def test_the_epoch_penalty_halves_the_wish() -> None:
-    _, policy = build("andrea-tiny", ["free_epochs=1", "arms.repo-docstrings.floor=0", "arms.python-topics.floor=0",
+    _, policy = build("andrea-tiny", ["kind=static", "free_epochs=1", "arms.repo-docstrings.floor=0", "arms.python-topics.floor=0",
                                       "arms.python-source.cap=1.0"])  # fmt: skip
     sizes = dict.fromkeys(policy.arms, 10**6)
     m = Mix(policy, sizes, dict.fromkeys(policy.arms, 100))
