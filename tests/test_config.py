@@ -77,7 +77,7 @@ BAD = [
     ('arms."../x".path=/a', "arms.'../x': an arm's name is made of"),
     ("warmup_steps=5", "warmup_arms: empty, but warmup_steps = 5"),
     ('warmup_arms=["repo-doc"]', "warmup_arms: unknown arm 'repo-doc', did you mean repo-docs?"),
-    ("kind=ucb1", 'kind: "ucb1" is not in this version yet'),
+    ("kind=ucb2", "kind: invalid enum value"),
     ("kind", "--set kind: write it as key=value"),
     ("a b=1", "not a key"),
 ]  # fmt: skip
