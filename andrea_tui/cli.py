@@ -20,6 +20,8 @@ andrea-tui verify DIR    check every file; --replay recomputes a checkpoint and 
 andrea-tui rollback DIR --to STEP   go on from an earlier checkpoint
 andrea-tui prune DIR     remove old snapshots
 andrea-tui pivot DIR --policy FILE  change the policy in mid-run
+andrea-tui branch DIR NEW --at STEP  make a run that goes on from a checkpoint of DIR
+andrea-tui compare DIR DIR…   which run is ahead, by how much, and how sure that is
 
 A directory that is not there yet is made with the preset that fits the machine."""
 
@@ -38,6 +40,14 @@ def run(argv: list[str]) -> int:
             from andrea_tui.pivot_command import pivot_command
 
             return pivot_command(argv[1:])
+        if argv[:1] == ["branch"]:
+            from andrea_tui.branch_command import branch_command
+
+            return branch_command(argv[1:])
+        if argv[:1] == ["compare"]:
+            from andrea_tui.compare_command import compare_command
+
+            return compare_command(argv[1:])
         return _fly(argv)
     except BadInput as e:
         print(e, file=sys.stderr)
@@ -46,7 +56,8 @@ def run(argv: list[str]) -> int:
 
 def _fly(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="andrea-tui", usage="andrea-tui DIR [options] | andrea-tui init|pivot|verify|rollback|prune DIR [options]",
+        prog="andrea-tui",
+        usage="andrea-tui DIR [options] | andrea-tui init|pivot|branch|compare|verify|rollback|prune DIR [options]",
         description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("run_dir", type=Path, metavar="DIR", help="the run directory")

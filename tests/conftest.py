@@ -21,7 +21,14 @@ SMALL = [
 ]  # fmt: skip
 
 MakeRun = Callable[..., Path]
-LONG_FILES = ("test_torture.py", "test_learning.py", "test_cockpit_pty.py", "test_engine.py", "test_plain.py")
+LONG_FILES = (
+    "test_torture.py",
+    "test_branch.py",
+    "test_learning.py",
+    "test_cockpit_pty.py",
+    "test_engine.py",
+    "test_plain.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
