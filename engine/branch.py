@@ -4,10 +4,8 @@ All of it is laid out in a temporary folder beside the new name, which it gets b
 The run it comes from may be at work: it gains one event and is otherwise only read.
 """
 
-import fcntl
 import os
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -39,15 +37,15 @@ from engine.mix.state import Lines, state_of
 from engine.mix.state import encode as encode_state
 from engine.rundir import checkpoint, names, pivot
 from engine.rundir.checkpoint import Damaged
-from engine.rundir.files import create_file, exists, fsync_dir, open_regular, read_file, write_all
+from engine.rundir.files import exists, fsync_dir, read_file
 from engine.rundir.history import History, canonical_samples, read_history
 from engine.rundir.lines import LineDecoder
 from engine.rundir.records import Event, SampleLine, encode, event
+from engine.sharing import share, share_archive, share_data, sync_tree, write_new
 from engine.toml_io import convert, flat, key_path, parse_toml, toml_value
 
 MAY_DIFFER = ("run.seed",)  # of the frozen keys: in a branch it begins a new phase
 _LARGE = 1 << 32  # bytes; a sidecar beyond this is not ours
-_FICLONE = 0x40049409  # <linux/fs.h>: share the blocks of a file, copied when either is written
 _PATIENCE = 5.0  # seconds that a committed pivot gets to finish
 
 
@@ -106,7 +104,7 @@ def branch(
             if fresh:
                 prepare(part, policy, config.tokenizer, config.model.context, progress, should_stop)
                 _begin_phase(origin, part, config, policy, policy_text or origin.policy_text)
-            _sync(part)
+            sync_tree(part)
             _refuse_place(run_dir, new_dir)
             os.rename(part, new_dir)
             with suppress(OSError):  # it is made; only a power cut in these seconds could take the name back
@@ -264,7 +262,7 @@ def _lay_out(origin: _Origin, part: Path, config: Config) -> tuple[str, bool]:
     """A run that stands at the checkpoint under its phase's policy; (sha256, whether it is linked)."""
     name = names.checkpoint_name(origin.at)
     linked = share(origin.run_dir / name, part / name)  # first: the trainer prunes
-    manifest = _share_data(origin.run_dir, part)
+    manifest = share_data(origin.run_dir, part)
     known = {
         str(e.info.get("sha256")) for e in origin.events if e.event == "checkpoint" and e.step == origin.at
     }
@@ -274,17 +272,17 @@ def _lay_out(origin: _Origin, part: Path, config: Config) -> tuple[str, bool]:
         raise BadInput(f"--at {origin.at}: {e}; choose another one") from None
     manifests.verify(part, manifest, arms=origin.policy.arms)
     same = flat(config) == flat(origin.config)
-    _write(part / CONFIG_FILE, (origin.config_text if same else config_text(config)).encode())
-    _write(part / names.POLICY, origin.policy_text.encode())
+    write_new(part / CONFIG_FILE, (origin.config_text if same else config_text(config)).encode())
+    write_new(part / names.POLICY, origin.policy_text.encode())
     h = origin.history
-    _write(part / names.LOSS, b"".join(encode(h.line(i)) for i in range(len(h))))
-    _write(part / names.SAMPLES, b"".join(map(encode, origin.samples)))
-    _write(part / names.EVENTS, b"".join(map(encode, _own_events(origin, config, manifest, sha256))))
+    write_new(part / names.LOSS, b"".join(encode(h.line(i)) for i in range(len(h))))
+    write_new(part / names.SAMPLES, b"".join(map(encode, origin.samples)))
+    write_new(part / names.EVENTS, b"".join(map(encode, _own_events(origin, config, manifest, sha256))))
     state = _state(origin, part, manifest)
     if state:
-        _write(part / names.STATE, state)
+        write_new(part / names.STATE, state)
     for done in origin.pivots:
-        _share_archive(origin.run_dir, part, Path(str(done.info.get("archive"))).name)
+        share_archive(origin.run_dir, part, Path(str(done.info.get("archive"))).name)
     return sha256, linked
 
 
@@ -333,7 +331,7 @@ def _begin_phase(origin: _Origin, part: Path, config: Config, policy: Policy, te
     mix.begin(origin.at + 1)
     mix.shares(origin.at + 1)  # raises where the policy is not possible: before anything is written
     asked = pivoting.request(text, policy, origin.policy, origin.at, "now")
-    _write(part / names.PIVOT, pivot.encode(asked))
+    write_new(part / names.PIVOT, pivot.encode(asked))
     pivoting.execute(part)
     for name in (names.LOCK, names.PIVOT_LOCK):
         with suppress(FileNotFoundError):
@@ -350,79 +348,3 @@ def _tell_origin(origin: _Origin, new_dir: Path, sha256: str) -> str:
     except OSError as e:
         return e.strerror or str(e)
     return ""
-
-
-# ---- files ----
-
-
-def share(source: Path, target: Path) -> bool:
-    """A regular file under a second name: hard link (True), else shared blocks (reflink), else a copy.
-
-    None of the files that are shared is ever written in place, so neither run can change the other's. Raises OSError.
-    """
-    try:
-        os.link(source, target, follow_symlinks=False)
-        return True
-    except FileNotFoundError:
-        raise
-    except OSError:  # another file system, or one without hard links
-        pass
-    with open(open_regular(source), "rb") as a, open(create_file(target), "wb") as b:
-        try:
-            fcntl.ioctl(b.fileno(), _FICLONE, a.fileno())
-        except OSError:
-            shutil.copyfileobj(a, b, 1 << 23)
-    return False
-
-
-def _share_data(run_dir: Path, part: Path) -> Manifest:
-    """`data/` as its manifest has it now; arms that are being added meanwhile are left out. Raises BadInput."""
-    manifest = manifests.load_manifest(run_dir)
-    wanted = {manifests.token_path(run_dir, a, p).name for a in manifest.arms for p in manifests.PARTS}
-    for folder in (names.DATA, manifests.ARMS_DIR):
-        (part / folder).mkdir(mode=0o700)
-        for entry in os.scandir(run_dir / folder):
-            token_file = entry.name.endswith(".u16")
-            unfinished = entry.name.endswith(".part") or ".tmp-" in entry.name
-            if not _regular(entry) or unfinished or (token_file and entry.name not in wanted):
-                continue
-            if f"{folder}/{entry.name}" != manifests.MANIFEST_FILE:
-                with suppress(FileNotFoundError):  # a cache that was replaced just now
-                    share(Path(entry.path), part / folder / entry.name)
-    manifests.save_manifest(part, manifest)
-    return manifest
-
-
-def _share_archive(run_dir: Path, part: Path, name: str) -> None:
-    folder = run_dir / names.ARCHIVE / name
-    if not name or not folder.is_dir():
-        return
-    (part / names.ARCHIVE / name).mkdir(mode=0o700, parents=True)
-    for entry in os.scandir(folder):
-        if _regular(entry):
-            share(Path(entry.path), part / names.ARCHIVE / name / entry.name)
-
-
-def _regular(entry: "os.DirEntry[str]") -> bool:
-    return stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)
-
-
-def _write(path: Path, data: bytes) -> None:
-    fd = create_file(path)
-    try:
-        write_all(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _sync(part: Path) -> None:
-    """All files and folders are on the disk before the name is."""
-    for folder, _, files in os.walk(part, topdown=False):
-        for name in files:
-            fd = open_regular(Path(folder) / name)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        fsync_dir(Path(folder))

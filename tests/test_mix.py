@@ -255,7 +255,8 @@ def test_exhaustion_is_foreseen() -> None:
 
 
 def test_the_epoch_penalty_halves_the_wish() -> None:
-    _, policy = build("andrea-tiny", ["kind=static", "free_epochs=1", "arms.repo-docstrings.floor=0", "arms.python-topics.floor=0",
+    _, policy = build("andrea-tiny", ["kind=static", "free_epochs=1",
+                                      "arms.repo-docstrings.floor=0", "arms.python-topics.floor=0",
                                       "arms.python-source.cap=1.0"])  # fmt: skip
     sizes = dict.fromkeys(policy.arms, 10**6)
     m = Mix(policy, sizes, dict.fromkeys(policy.arms, 100))
