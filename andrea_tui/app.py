@@ -153,6 +153,18 @@ class CockpitApp(App[int]):
         ):
             self._stopping = True
 
+    def action_pivot(self) -> None:
+        # Not at the top: the first frame does not wait for it.
+        from andrea_tui.screens.pivot import PivotScreen, pivot_screen
+
+        if self.only_watch or any(isinstance(s, PivotScreen) for s in self.screen_stack):
+            return
+        try:
+            self.push_screen(pivot_screen(self.store, self.runner))
+        except (BadInput, OSError) as e:
+            self.store.fail(str(e))
+            self._redraw()
+
     def action_start(self) -> None:
         if not self.only_watch and not self.store.trainer.alive:
             self._stopping = False

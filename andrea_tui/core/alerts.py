@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING
 
 from andrea_tui.core import fmt
+from andrea_tui.core.text import clean
 from andrea_tui.core.views import Alert, AlertsView
+from engine.rundir.pivot import Pivot
 
 if TYPE_CHECKING:
     from andrea_tui.core.store import Store
@@ -13,12 +15,37 @@ _TOLD_FOR = 20.0  # seconds that a confirmation stays
 
 def alerts_view(store: "Store", now: float) -> AlertsView:
     """Worst first."""
-    said = (*_trainer(store, now), *_saving(store), *_reading(store), *_answers(store, now))
+    said = (*_trainer(store, now), *_saving(store), *_reading(store), *_pivot(store), *_answers(store, now))
     return AlertsView((*said, *_health(store)))
 
 
 def _health(store: "Store") -> list[Alert]:
     return [Alert(f.text if f.tone == "dim" else f"▲ {f.text}", f.tone) for f in store.findings]
+
+
+def _pivot(store: "Store") -> list[Alert]:
+    p = store.pivot
+    return [Alert(f"◌ pivot to {clean(p.new_name)} {countdown(store, p)}", "warn")] if p else []
+
+
+def countdown(store: "Store", p: Pivot) -> str:
+    """How long until the cut: "at step 112,700: 48 steps, about 8m"."""
+    if p.committed:
+        return f"after step {fmt.count(p.cut or 0)} is being made"
+    if not store.trainer.alive:
+        return "waits for the next start, which trains on to it"
+    last = store.history.last
+    if p.when == "now":
+        return "after the present step"
+    at = p.expected(last, _every(store))
+    left = at - last
+    step_time = store.rates().step_time
+    about = f", about {fmt.duration(left * step_time)}" if step_time else ""
+    return f"at step {fmt.count(at)}: {fmt.count(left)} step{'' if left == 1 else 's'}{about}"
+
+
+def _every(store: "Store") -> int:
+    return store.config.train.checkpoint_every if store.config else 100
 
 
 def _trainer(store: "Store", now: float) -> list[Alert]:
@@ -39,7 +66,7 @@ def _saving(store: "Store") -> list[Alert]:
     s = store.status
     if s is not None and s.behind > 0 and store.trainer.alive:
         out.append(Alert(f"▲ log behind by {fmt.count(s.behind)} lines: disk full?", "bad"))
-    every = store.config.train.checkpoint_every if store.config else 100
+    every = _every(store)
     if s is not None and store.trainer.alive and s.checkpoint_step >= 0:
         old = store.history.last - s.checkpoint_step
         if old > 2 * every:

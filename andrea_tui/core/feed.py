@@ -22,9 +22,10 @@ from andrea_tui.runner import Runner, TrainerState
 from engine.config import CONFIG_FILE, POLICY_FILE, Config, Policy, load_config, load_policy
 from engine.errors import BadInput
 from engine.mix.state import State, read_state
-from engine.rundir import names
+from engine.rundir import names, pivot
 from engine.rundir.files import read_file
 from engine.rundir.lines import LineDecoder
+from engine.rundir.pivot import Pivot
 from engine.rundir.records import Event, LossLine, SampleLine, Status, decode
 
 TICK = 0.25  # seconds
@@ -49,6 +50,7 @@ class Update:
     config: Config | None = None
     policy: Policy | None = None
     mix: State | None = None
+    pivot: tuple[Pivot, ...] | None = None  # the one that is asked for, or none of them
     files: frozenset[int] | None = None  # steps of the checkpoint files that are there
     bad: int = 0  # damaged lines so far, in all files
     loaded: float = 1.0  # part of .loss.json that was read
@@ -237,7 +239,23 @@ class Reader:
                 self._problems.pop(names.STATE, None)
             except (OSError, ValueError) as e:
                 self._problem(names.STATE, e)
-        return out
+        return out | self._pivot()
+
+    def _pivot(self) -> dict[str, Any]:
+        """The request: it comes, is written again, and goes."""
+        was_there = self._seen.get(names.PIVOT) is not None
+        if self._moved(names.PIVOT) is None:
+            if not was_there or self._seen[names.PIVOT] is not None:
+                return {}
+            self._problems.pop(names.PIVOT, None)
+            return {"pivot": ()}
+        try:
+            found = pivot.read(self._run_dir)
+            self._problems.pop(names.PIVOT, None)
+        except BadInput as e:
+            self._problem(names.PIVOT, e)
+            found = None
+        return {"pivot": () if found is None else (found,)}
 
     def _moved(self, name: str) -> float | None:
         """Its mtime where the file is another one than at the last look."""

@@ -41,6 +41,7 @@ from engine.config import Config, Policy
 from engine.mix.state import State as MixState
 from engine.rundir import names
 from engine.rundir.history import History, canonical_samples
+from engine.rundir.pivot import Pivot
 from engine.rundir.records import Event, SampleLine, Status
 
 _LOG_LINES = 2000
@@ -76,6 +77,7 @@ class Store:
         self._rates = Rates()
         self._audits: tuple[Audit, ...] = ()
         self.mix_state: MixState | None = None
+        self.pivot: Pivot | None = None  # that is asked for, or under way
         self.findings: tuple[Finding, ...] = ()
         self._health, self._noticed = Health(), Noticed()
 
@@ -108,6 +110,8 @@ class Store:
         self.config = u.config or self.config
         self.policy = u.policy or self.policy
         self.mix_state = u.mix or self.mix_state
+        if u.pivot is not None:
+            self.pivot = u.pivot[0] if u.pivot else None
         self.files = self.files if u.files is None else u.files
         self.bad, self.loaded, self.problems = u.bad, u.loaded, u.problems
         if u.loss or u.status or u.fresh:
@@ -239,6 +243,8 @@ class Store:
             decay=self.ema.decay,
             checkpoints=tuple(sorted(self._checkpoints())),
             phases=tuple(self._phases[-50:]),
+            phase_names=tuple((e.step, clean(str(e.info.get("old", ""))), clean(str(e.info.get("new", ""))))
+                              for e in self.events if e.event == "pivot"),
             loading=self.loading,
         )  # fmt: skip
 

@@ -52,6 +52,7 @@ class ChartView:
     decay: float
     checkpoints: tuple[int, ...] = ()
     phases: tuple[int, ...] = ()  # last step before each pivot
+    phase_names: tuple[tuple[int, str, str], ...] = ()  # (that step, name of the policy before, after)
     loading: int | None = None
 
 

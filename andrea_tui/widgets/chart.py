@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from andrea_tui.core import decimate, fmt, raster
 from andrea_tui.core.views import ChartView
-from andrea_tui.widgets.paint import STYLES, Line, Run, boxed, fit, row_of
+from andrea_tui.widgets.paint import STYLES, Line, Run, boxed, cells, fit, row_of
 from andrea_tui.widgets.pane import Pane
 
 _LABEL = 6  # cells of a y label
@@ -100,6 +100,7 @@ class Plot:
         styles = np.zeros((self.rows, self.cols + self.right), np.int8)
         self._phases(chars, styles)
         self._curves(chars, styles)
+        self._phase_names(chars, styles)
         self._spikes(chars, styles)
         self._value(chars, styles)
         labels = self._y_labels()
@@ -179,6 +180,25 @@ class Plot:
             col = self.window.x(step + 1) // 2
             if 0 <= col < self.cols:
                 chars[:, col], styles[:, col] = ord("┊"), _S["mark"]
+
+    def _phase_names(self, chars: NDArray[np.uint32], styles: NDArray[np.int8]) -> None:
+        """The policies' names on both sides of a mark, in the highest free row; none is cut or covers a curve."""
+        for step, old, new in self.view.phase_names:
+            col = self.window.x(step + 1) // 2
+            if step not in self.view.phases or not 0 <= col < self.cols:
+                continue
+            for text, start in ((f" {old} ", col - len(old) - 2), (f" {new} ", col + 1)):
+                self._write(chars, styles, text, start)
+
+    def _write(self, chars: NDArray[np.uint32], styles: NDArray[np.int8], text: str, start: int) -> None:
+        """In one of the three highest or the lowest row, where all its cells are free."""
+        end = start + len(text)
+        if start < 0 or end > self.cols or len(text) != cells(text):
+            return
+        for row in (*range(min(3, self.rows)), self.rows - 1):
+            if (chars[row, start:end] == raster.SPACE).all():
+                chars[row, start:end], styles[row, start:end] = [ord(c) for c in text], _S["mark"]
+                return
 
     def _value(self, chars: NDArray[np.uint32], styles: NDArray[np.int8]) -> None:
         """The EMA's value, right of its last dot."""
