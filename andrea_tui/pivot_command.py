@@ -127,6 +127,10 @@ def _do(runner: Runner, now: Present, asked: Pivot, wait: bool) -> int:
     try:
         done = runner.pivot(asked)
     except OSError as e:
+        left = pivot.read(now.run_dir)
+        if left is not None and left.committed:
+            text = f"the pivot is committed, the next start finishes it ({e.strerror or e})"
+            raise BadInput(f"{now.run_dir}: {text}") from None
         raise BadInput(
             f"{now.run_dir}: the pivot could not be made: {e.strerror or e}; the run is as it was"
         ) from None
@@ -164,8 +168,7 @@ def _wait(runner: Runner, now: Present, asked: Pivot) -> int:
 
 
 def _say_done(run_dir: Path, p: Pivot) -> None:
-    cut = p.cut or 0
-    _say(
-        f"{run_dir}: {clean(p.old_name)} → {clean(p.new_name)} after step {fmt.count(cut)}; phase {p.phase} begins with "
-        f"step {fmt.count(cut + 1)}; the old sidecars and policy are in {names.ARCHIVE}/{p.archive}/"
-    )
+    cut, where = p.cut or 0, f"{names.ARCHIVE}/{p.archive}/"
+    began = f"phase {p.phase} begins with step {fmt.count(cut + 1)}"
+    _say(f"{run_dir}: {clean(p.old_name)} → {clean(p.new_name)} after step {fmt.count(cut)}; {began}")
+    _say(f"  the old sidecars and policy are in {where}")

@@ -93,10 +93,12 @@ class Runner:
             return None
         try:
             return pivoting.execute(self.run_dir)
-        except BadInput:
+        except (BadInput, OSError):
             if self.poll().alive:  # a trainer has started meanwhile: it has seen the request
                 return None
-            pivot.drop(self.run_dir)
+            left = pivot.read(self.run_dir)
+            if left is not None and not left.committed:  # else the next start finishes it
+                pivot.drop(self.run_dir)
             raise
 
     def withdraw_pivot(self) -> Pivot:

@@ -289,6 +289,7 @@ class Trainer:
                 "pivot_dropped",
                 f"the pivot to {p.new_name} was not reached: the run ended before it",
                 step=step,
+                id=p.id,
             )
         if complete:
             s.event("finished", f"finished: step {step} of {self.c.train.max_steps}", step=step, code=code)

@@ -13,10 +13,12 @@ _NONE = SampleText("")
 
 def audits(samples: Sequence[SampleLine]) -> tuple[Audit, ...]:
     """One for each step, oldest first, prompts in their order. `samples` are canonical."""
-    return tuple(_audit(step, list(lines)) for step, lines in groupby(samples, key=lambda x: x.step))
+    return tuple(
+        _audit(*key, list(lines)) for key, lines in groupby(samples, key=lambda x: (x.phase, x.step))
+    )
 
 
-def _audit(step: int, lines: list[SampleLine]) -> Audit:
+def _audit(phase: int, step: int, lines: list[SampleLine]) -> Audit:
     texts: dict[str, dict[str, SampleText]] = {}
     for x in lines:
         scores = tuple((clean(k), float(v)) for k, v in (x.scores or {}).items())
@@ -28,7 +30,7 @@ def _audit(step: int, lines: list[SampleLine]) -> Audit:
     pairs = [
         TextPair(clean(p, "\n"), m.get("greedy", _NONE), m.get("sampled", _NONE)) for p, m in texts.items()
     ]
-    return Audit(step, tuple(pairs), statistics.median(found) if found else None)
+    return Audit(step, tuple(pairs), statistics.median(found) if found else None, phase)
 
 
 def reference(events: Sequence[Event]) -> tuple[tuple[str, float, float], ...]:

@@ -31,6 +31,7 @@ from engine.rundir.records import Event, LossLine, SampleLine, Status, decode
 TICK = 0.25  # seconds
 RESOURCES_EVERY = 2.0
 _PIECES = 2  # of a file in one update
+_LARGE = 1 << 28  # bytes of the audits of one phase
 _LOG_TAIL = 1 << 16  # bytes of trainer.log that are of interest at first
 
 
@@ -40,6 +41,7 @@ class Update:
 
     loss: tuple[LossLine, ...] = ()
     samples: tuple[SampleLine, ...] = ()
+    archived: tuple[SampleLine, ...] = ()  # of phases that are over, oldest first; more of them
     events: tuple[Event, ...] = ()
     log: tuple[str, ...] = ()  # cleaned lines
     fresh: frozenset[str] = frozenset()  # names of the files that start again
@@ -147,6 +149,7 @@ class Reader:
         self._decoders: dict[str, Any] = {}
         self._log_rest = b""
         self._bad = 0
+        self._archives: set[str] = set()  # folders that were read
         self._seen: dict[str, tuple[int, int, int] | None] = {}
         self._trainer: TrainerState | None = None
         self._probe: Probe | None = None
@@ -164,6 +167,7 @@ class Reader:
         changed: dict[str, Any] = self._small_files() | self._machine()
         fresh: set[str] = set()
         events = self._records(names.EVENTS, Event, fresh)
+        archived = self._archived()
         samples = self._records(names.SAMPLES, SampleLine, fresh)
         log = self._log_lines(fresh)
         loss = self._records(names.LOSS, LossLine, fresh)
@@ -171,6 +175,7 @@ class Reader:
         update = Update(
             loss=tuple(loss),
             samples=tuple(samples),
+            archived=tuple(archived),
             events=tuple(events),
             log=tuple(log),
             fresh=frozenset(fresh),
@@ -182,6 +187,23 @@ class Reader:
         quiet = Update(bad=self._last.bad, loaded=self._last.loaded, problems=self._last.problems)
         self._last = update
         return (None if update == quiet else update), any(f.loaded < 1.0 for f in self._files.values())
+
+    def _archived(self) -> list[SampleLine]:
+        """The audits of phases that pivots have put into the archive since the last look."""
+        if self._moved(names.ARCHIVE) is None:
+            return []
+        out: list[SampleLine] = []
+        for folder in sorted((self._run_dir / names.ARCHIVE).glob("*")):
+            if folder.name in self._archives or folder.name.endswith(".part"):
+                continue
+            self._archives.add(folder.name)
+            try:
+                out += LineDecoder(SampleLine).feed(read_file(folder / names.SAMPLES, _LARGE))
+            except FileNotFoundError:
+                pass  # a rollback's
+            except OSError as e:
+                self._problem(f"{names.ARCHIVE}/{folder.name}", e)
+        return out
 
     def _records(self, name: str, kind: Any, fresh: set[str]) -> list[Any]:
         out: list[Any] = []

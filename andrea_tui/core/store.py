@@ -56,6 +56,7 @@ class Store:
         self.history = History()
         self.ema = Ema()
         self.samples: list[SampleLine] = []
+        self.archived: list[SampleLine] = []  # of phases that are over
         self.events: list[Event] = []
         self.log: list[str] = []
         self.status: Status | None = None
@@ -94,8 +95,9 @@ class Store:
             self.samples = []
         if u.samples:
             self.samples = canonical_samples(self.samples, u.samples)
-        if u.samples or names.SAMPLES in u.fresh:
-            self._audits = audits.audits(self.samples)
+        self.archived += u.archived
+        if u.samples or u.archived or names.SAMPLES in u.fresh:
+            self._audits = audits.audits([*self.archived, *self.samples])
         if names.EVENTS in u.fresh:
             self.events = []
         self.events += u.events

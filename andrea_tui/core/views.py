@@ -115,6 +115,7 @@ class Audit:
     step: int
     texts: tuple[TextPair, ...]
     coherence: float | None = None  # median over its sampled texts
+    phase: int = 0
 
 
 @dataclass(frozen=True)

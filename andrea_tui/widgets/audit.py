@@ -59,9 +59,10 @@ class AuditPane(Pane[AuditView]):
         same = [t for t in other.texts if t.prompt == newest.prompt] if other else []
         real = [[(line, "dim")] for line in wrap(_real(v), width)] if v.reference else []
         half = (width - 3) // 2
+        phases = len({a.phase for a in v.audits}) > 1
         heads = [
-            f"step {fmt.count(v.audits[-1].step)}",
-            f"step {fmt.count(other.step)}" if other else "none before it",
+            _head(v.audits[-1], phases),
+            _head(other, phases) if other else "none before it",
         ]
         out = [
             columns(
@@ -74,6 +75,10 @@ class AuditPane(Pane[AuditView]):
             right = _block(mode, same[0], v, half, room) if same else []
             out += _beside(left, right, half, width - 3 - half, room)
         return out + real
+
+
+def _head(a: Audit, phases: bool) -> str:
+    return f"step {fmt.count(a.step)}" + (f", phase {a.phase}" if phases else "")
 
 
 def _trend(v: AuditView) -> list[Run]:
