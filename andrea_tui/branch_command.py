@@ -5,14 +5,14 @@ Exit codes: 0 made · 2 refused, in one line, with nothing made.
 
 import argparse
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 from andrea_tui.core import fmt
+from andrea_tui.core.pivot import read_policy
+from andrea_tui.core.progress import progress
 from andrea_tui.core.text import clean
 from engine import branch
-from engine.errors import EXIT_OK, BadInput, StopRequested
-from engine.rundir.files import read_file
+from engine.errors import EXIT_OK, StopRequested
 from engine.rundir.files import say as _say
 
 _EXIT_INTERRUPTED = 130
@@ -35,7 +35,7 @@ def branch_command(argv: list[str]) -> int:
         help="of config.toml, for example optim.lr=0.001; run.seed=2 draws the rows in another order",
     )  # fmt: skip
     args = parser.parse_args(argv)
-    text = None if args.policy is None else _text(args.policy)
+    text = None if args.policy is None else read_policy(args.policy)
     stopping = False
 
     def stop(*_: object) -> None:
@@ -45,7 +45,7 @@ def branch_command(argv: list[str]) -> int:
     old = signal.signal(signal.SIGINT, stop)
     try:
         done = branch.branch(
-            args.run_dir, args.new_dir, args.at, text, args.set, _progress(), lambda: stopping
+            args.run_dir, args.new_dir, args.at, text, args.set, progress(), lambda: stopping
         )
     except StopRequested:
         _say("interrupted: nothing was made")
@@ -54,26 +54,6 @@ def branch_command(argv: list[str]) -> int:
         signal.signal(signal.SIGINT, old)
     _show(args.run_dir, done)
     return EXIT_OK
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_file(path).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise BadInput(f"{path}: can't be read: {getattr(e, 'strerror', None) or e}") from None
-
-
-def _progress() -> Callable[[str, float], None]:
-    last = ""
-
-    def progress(what: str, part: float) -> None:
-        nonlocal last
-        line = f"{what} {int(part * 10) * 10} %"
-        if line != last:
-            last = line
-            _say(clean(line))
-
-    return progress
 
 
 def _show(run_dir: Path, done: branch.Branched) -> None:

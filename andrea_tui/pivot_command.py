@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from andrea_tui.core import fmt
-from andrea_tui.core.pivot import Present, Proposal, present, propose, review
+from andrea_tui.core.pivot import Present, Proposal, present, propose, read_policy, review
+from andrea_tui.core.progress import progress
 from andrea_tui.core.text import clean
 from andrea_tui.runner import WHEN, Runner
 from engine import pivoting
@@ -49,7 +50,7 @@ def pivot_command(argv: list[str]) -> int:
     now = present(args.run_dir, read_history(args.run_dir / names.LOSS)[0])
     if (first := pivot.read(args.run_dir)) is not None:
         raise BadInput(f"{args.run_dir}: a pivot to {first.new_name!r} is asked for already, by {first.by}")
-    proposal = propose(now, _text(args.policy), str(args.policy))
+    proposal = propose(now, read_policy(args.policy), str(args.policy))
     if proposal.new and not args.dry_run:
         now, proposal = _with_new_arms(now, proposal, str(args.policy))
     running = runner.poll().alive
@@ -66,24 +67,8 @@ def pivot_command(argv: list[str]) -> int:
     return _do(runner, now, asked, args.wait)
 
 
-def _text(path: Path) -> str:
-    try:
-        return read_file(path).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise BadInput(f"{path}: can't be read: {getattr(e, 'strerror', None) or e}") from None
-
-
 def _with_new_arms(now: Present, proposal: Proposal, where: str) -> tuple[Present, Proposal]:
-    last = ""
-
-    def progress(what: str, part: float) -> None:
-        nonlocal last
-        line = f"{what} {int(part * 10) * 10} %"
-        if line != last:
-            last = line
-            _say(line)
-
-    pivoting.prepare_arms(now.run_dir, now.config, proposal.policy, progress, lambda: False)
+    pivoting.prepare_arms(now.run_dir, now.config, proposal.policy, progress(), lambda: False)
     again = present(now.run_dir, now.history)
     return again, propose(again, proposal.text, where)
 

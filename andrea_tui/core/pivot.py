@@ -14,6 +14,7 @@ from engine.mix.mix import Mix
 from engine.mix.projection import UNIT
 from engine.mix.state import read_state
 from engine.rundir import names
+from engine.rundir.files import read_file
 from engine.rundir.history import History
 from engine.toml_io import flat
 
@@ -57,6 +58,14 @@ def present(run_dir: Path, history: History) -> Present:
             f"{run_dir}: nothing was trained yet; edit {POLICY_FILE} before the first start instead"
         )
     return Present(run_dir, config, policy, manifest, history)
+
+
+def read_policy(path: Path) -> str:
+    """The text of a policy file. Raises BadInput."""
+    try:
+        return read_file(path).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadInput(f"{path}: can't be read: {getattr(e, 'strerror', None) or e}") from None
 
 
 def propose(now: Present, text: str, where: str) -> Proposal:
