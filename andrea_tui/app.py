@@ -153,6 +153,12 @@ class CockpitApp(App[int]):
         ):
             self._stopping = True
 
+    def action_compare(self) -> None:
+        """Beside another run."""
+        from andrea_tui.screens.compare import CompareScreen  # with plotext, which only it needs
+
+        self.push_screen(CompareScreen(self.store))
+
     def action_pivot(self) -> None:
         # Not at the top: the first frame does not wait for it.
         from andrea_tui.screens.pivot import PivotScreen, pivot_screen

@@ -89,6 +89,7 @@ AUDIT = views.AuditView((views.Audit(10**9, (PAIR, PAIR), 50.0),), files=frozens
 AUDITS = views.AuditView(
     tuple(views.Audit(i, (PAIR,) * 5, float(i)) for i in range(40)),
     (("coherence", 10.0, 90.0), (EVIL, 0.0, 1e9)),
+    policies=((0, EVIL), (1, "v2")),
 )
 MINI = views.MiniView(EVIL, 1, chart(300).step, chart(300).loss, EVIL)
 

@@ -44,3 +44,14 @@ def reference(events: Sequence[Event]) -> tuple[tuple[str, float, float], ...]:
                 if isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, int | float) for x in pair)
             )
     return ()
+
+
+def policies(events: Sequence[Event]) -> tuple[tuple[int, str], ...]:
+    """(phase, name of its policy) as the pivots tell it; empty without a pivot."""
+    out: dict[int, str] = {}
+    for e in events:
+        phase = e.info.get("phase")
+        if e.event == "pivot" and isinstance(phase, int):
+            out.setdefault(phase - 1, clean(str(e.info.get("old", ""))))
+            out[phase] = clean(str(e.info.get("new", "")))
+    return tuple(sorted(out.items()))

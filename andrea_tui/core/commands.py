@@ -41,6 +41,7 @@ COMMANDS = (
     Command("log_scale", "y", "log", "Chart: logarithmic loss axis on and off", "y", 7, group="Chart"),
     Command("scroll(-1)", "up,k", "", "Audit: prompt before; lists: up", "↑ k"),
     Command("scroll(1)", "down,j", "", "Audit: next prompt; lists: down", "↓ j"),
+    Command("compare", "c", "", "Compare with another run, branched from this one or before it", "c"),
     Command("help", "question_mark,f1", "help", "This help", "?", 8),
     Command("toggle_mouse", "m", "", "Mouse off, so that text can be copied; and on again", "m"),
     Command("toggle_theme", "", "", "Change between the dark and the light theme", ""),

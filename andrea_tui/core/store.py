@@ -272,7 +272,9 @@ class Store:
         return mix_view(self.history, self.policy, self.mix_state)
 
     def audit_view(self) -> AuditView:
-        return AuditView(self._audits, audits.reference(self.events), self.files)
+        return AuditView(
+            self._audits, audits.reference(self.events), self.files, audits.policies(self.events)
+        )
 
     def checkpoints_view(self, now: float) -> CheckpointsView:
         found = self._checkpoints()

@@ -123,6 +123,7 @@ class AuditView:
     audits: tuple[Audit, ...] = ()  # oldest first
     reference: tuple[tuple[str, float, float], ...] = ()  # measure, 5 % and 95 % of real held-out text
     files: frozenset[int] | None = None  # steps whose checkpoint is there; None: not known
+    policies: tuple[tuple[int, str], ...] = ()  # phase, name of its policy; empty with one phase
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class AuditPane(Pane[AuditView]):
         same = [t for t in other.texts if t.prompt == newest.prompt] if other else []
         real = [[(line, "dim")] for line in wrap(_real(v), width)] if v.reference else []
         half = (width - 3) // 2
-        phases = len({a.phase for a in v.audits}) > 1
+        phases = dict(v.policies)
         heads = [
             _head(v.audits[-1], phases),
             _head(other, phases) if other else "none before it",
@@ -77,8 +77,8 @@ class AuditPane(Pane[AuditView]):
         return out + real
 
 
-def _head(a: Audit, phases: bool) -> str:
-    return f"step {fmt.count(a.step)}" + (f", phase {a.phase}" if phases else "")
+def _head(a: Audit, phases: dict[int, str]) -> str:
+    return f"step {fmt.count(a.step)}" + (f" · {phases[a.phase]}" if a.phase in phases else "")
 
 
 def _trend(v: AuditView) -> list[Run]:
