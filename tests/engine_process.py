@@ -33,11 +33,14 @@ def finish(run: Path, *args: str) -> int:
 
 
 def wait_for(
-    condition: Callable[[], bool], what: str, process: subprocess.Popen[bytes] | None = None
+    condition: Callable[[], bool],
+    what: str,
+    process: subprocess.Popen[bytes] | None = None,
+    seconds: float = TIMEOUT,
 ) -> None:
-    end = time.monotonic() + TIMEOUT
+    end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"waited {TIMEOUT} s for {what}"
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
         assert process is None or process.poll() is None, (
             f"the trainer ended with {process.poll()} before {what}"
         )
@@ -83,9 +86,9 @@ def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def kill_at_step(run: Path, step: int, number: signal.Signals) -> int:
+def kill_at_step(run: Path, step: int, number: signal.Signals, seconds: float = TIMEOUT) -> int:
     """Start the trainer, send the signal once the log has that step; its exit code."""
     p = start(run)
-    wait_for(lambda: history(run).last >= step, f"step {step}", p)
+    wait_for(lambda: history(run).last >= step, f"step {step}", p, seconds)
     os.kill(p.pid, number)
     return p.wait(TIMEOUT)

@@ -22,7 +22,7 @@ STEPS = 500
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("learning") / "run"
     make_run(run, "andrea-tiny", [])
-    e.kill_at_step(run, 237, signal.SIGKILL)
+    e.kill_at_step(run, 237, signal.SIGKILL, 900)
     p = e.start(run, "--stop-at", str(STEPS))
     assert p.wait(900) == 0, (run / "trainer.log").read_text()
     return run
