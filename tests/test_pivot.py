@@ -427,6 +427,37 @@ def test_fifty_race_to_ask_and_one_wins(run: Path) -> None:
     assert pivot.read(run) == asked
 
 
+def test_fifty_race_to_start_and_one_wins(run: Path) -> None:
+    """The others say who holds the run. The winner holds it until they have all ended."""
+    read, write = os.pipe()
+    children = []
+    for _ in range(50):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                Session(run, Flags())
+                os.read(read, 1)
+                code = 0
+            except BadInput as err:
+                code = 2 if "this run is being trained by process" in str(err) else 3
+            finally:
+                os._exit(code)
+        children.append(pid)
+    codes: list[int] = []
+    end = time.monotonic() + 60
+    while len(codes) < 49 and time.monotonic() < end:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in children:
+            codes.append(os.waitstatus_to_exitcode(status))
+            children.remove(pid)
+        else:
+            time.sleep(0.01)
+    assert codes == [2] * 49
+    os.write(write, b"x" * 50)
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0]
+
+
 def test_a_zombie_is_dropped_by_a_pivot(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for path in (run / "data" / "arms").glob("beta.*"):
         path.unlink()
