@@ -42,7 +42,7 @@ def peaceful(tmp_path_factory: pytest.TempPathFactory) -> Peaceful:
 
 @pytest.mark.parametrize(
     ("name", "forked", "cold"),
-    [("fp32", 120, 14), ("bf16-ucb1", 20, 1), ("fp16", 15, 1), ("accumulate-heldout", 20, 1)],
+    [("fp32", 120, 14), ("bf16-ucb1", 20, 1), ("fp16", 16, 1), ("accumulate-heldout", 20, 1)],
 )
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(
     name: str, forked: int, cold: int, servers: list[Server], peaceful: Peaceful
