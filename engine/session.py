@@ -6,6 +6,7 @@ Everything that the trainer says to the outside goes through here.
 import os
 import shutil
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -32,11 +33,10 @@ class Session:
         self.run_dir, self.flags = run_dir, flags
         self.config: Config = load_config(run_dir / CONFIG_FILE)
         self._lock = lock.acquire(run_dir)
-        try:
+        with ExitStack() as undo:  # a start that is refused gives the run free at once
+            undo.callback(os.close, self._lock)
             self._open(run_dir)
-        except BaseException:
-            os.close(self._lock)
-            raise
+            undo.pop_all()
 
     def _open(self, run_dir: Path) -> None:
         self.finished = pivot.finish(run_dir)  # before all else: the policy may be another one after it

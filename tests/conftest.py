@@ -11,6 +11,7 @@ import pytest
 
 from andrea_tui.cli import make_run
 from engine.rundir import lock
+from tests import engine_process
 
 SMALL = [
     "model.n_layer=1", "model.n_head=2", "model.d_model=32", "model.context=32",
@@ -80,6 +81,14 @@ def small_run(texts: Path, prepared: Path, tmp_path: Path) -> Iterator[MakeRun]:
         holder = lock.probe(run) if run.is_dir() else None
         if holder is not None and holder.pid not in (0, os.getpid()):
             os.kill(holder.pid, signal.SIGKILL)
+
+
+def make_stopped(run: Path, texts: Path, prepared: Path, sets: list[str], step: int) -> Path:
+    """One that was trained to `step` and stopped cleanly; for tests that go on from copies of it."""
+    make_small(run, texts, sets)
+    shutil.copytree(prepared / "data", run / "data")
+    assert engine_process.finish(run, "--stop-at", str(step)) == 0
+    return run
 
 
 def make_small(run: Path, texts: Path, sets: list[str]) -> None:

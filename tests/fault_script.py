@@ -195,7 +195,7 @@ def child(run: Path, variant: str) -> None:
         try:
             work(run, notes)
             notes["lived"] = 1
-        except BaseException:
+        except BaseException:  # raised again: whatever ended the work is to be told to the parent
             notes["crashed"] = 1
             raise
     except BaseException:  # noqa: BLE001

@@ -9,7 +9,7 @@ import pytest
 from andrea_tui.cli import run as cli
 from engine.rundir import names
 from tests import engine_process as e
-from tests.conftest import MakeRun, make_small
+from tests.conftest import MakeRun, make_small, make_stopped
 
 
 def refused(run: Path) -> str:
@@ -27,10 +27,9 @@ def refused(run: Path) -> str:
 def trained(texts: Path, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """25 steps, then stopped."""
     run = tmp_path_factory.mktemp("life") / "run"
-    make_small(run, texts, ["kind=ucb1", "ucb1.focus=1", "ucb1.rerank=1", "ucb1.least=2"])
-    shutil.copytree(prepared / "data", run / "data")
-    assert e.finish(run, "--stop-at", "25") == 0
-    return run
+    return make_stopped(
+        run, texts, prepared, ["kind=ucb1", "ucb1.focus=1", "ucb1.rerank=1", "ucb1.least=2"], 25
+    )
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from engine.mix.state import read_state
 from engine.rundir import names
 from engine.verify import verify
 from tests import engine_process as e
-from tests.conftest import make_small
+from tests.conftest import make_stopped
 
 SETS = ["kind=ucb1", "ucb1.focus=1", "ucb1.rerank=1", "ucb1.least=2", "train.eval_every=7", "keep.last=9"]
 
@@ -28,10 +28,7 @@ SETS = ["kind=ucb1", "ucb1.focus=1", "ucb1.rerank=1", "ucb1.least=2", "train.eva
 def trained(texts: Path, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """40 steps, with checkpoints at 0, 10, 20, 30 and 40."""
     run = tmp_path_factory.mktemp("branch") / "run"
-    make_small(run, texts, SETS)
-    shutil.copytree(prepared / "data", run / "data")
-    assert e.finish(run, "--stop-at", "40") == 0
-    return run
+    return make_stopped(run, texts, prepared, SETS, 40)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from engine.rundir.pivot import Pivot
 from engine.session import Session
 from engine.signals import Flags
 from tests import engine_process as e
-from tests.conftest import MakeRun, make_small
+from tests.conftest import MakeRun, make_stopped
 from tests.test_trainer import trainer
 
 SETS = ["kind=ucb1", "ucb1.focus=1", "ucb1.rerank=1", "ucb1.least=2", "train.eval_every=7"]
@@ -36,10 +36,7 @@ SETS = ["kind=ucb1", "ucb1.focus=1", "ucb1.rerank=1", "ucb1.least=2", "train.eva
 def trained(texts: Path, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """25 steps, then stopped cleanly."""
     run = tmp_path_factory.mktemp("pivot") / "run"
-    make_small(run, texts, SETS)
-    shutil.copytree(prepared / "data", run / "data")
-    assert e.finish(run, "--stop-at", "25") == 0
-    return run
+    return make_stopped(run, texts, prepared, SETS, 25)
 
 
 @pytest.fixture

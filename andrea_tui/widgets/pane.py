@@ -45,7 +45,7 @@ class Pane(Widget, Generic[V]):
 
     def draw(self, view: V, width: int, height: int) -> list[Any]:
         """Lines (runs of text and style name) of the view; too long or too few is put right by the caller."""
-        raise NotImplementedError  # every pane draws itself; this class is never put on a screen
+        raise NotImplementedError  # abstract: abc can't be used, since Textual's Widget has a metaclass of its own
 
     def show(self, view: V) -> None:
         if view != self.view:

@@ -68,7 +68,7 @@ def build_keys(path: Path, about: About, chunks: Iterable[Keys]) -> None:
         os.fsync(fd)
         os.rename(part, path)
         fsync_dir(path.parent)
-    except BaseException:
+    except BaseException:  # raised again; a stop (StopRequested from the chunks) leaves no half file either
         with suppress(OSError):  # the first error is the one to tell; the next build removes it
             unlink_if_there(part)
         raise
