@@ -24,15 +24,17 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme
 
-from andrea_tui.core import commands
+from andrea_tui.core import commands, fmt
 from andrea_tui.core.feed import Feed
 from andrea_tui.core.store import Store
+from andrea_tui.core.text import clean
 from andrea_tui.runner import Runner
+from andrea_tui.screens.ask import Ask
 from andrea_tui.screens.help import Help
 from andrea_tui.screens.overview import Overview
 from andrea_tui.screens.quit import QuitPanel
 from andrea_tui.widgets.audit import AuditPane
-from andrea_tui.widgets.pane import Pane
+from andrea_tui.widgets.pane import Jump, Pane
 from engine.errors import BadInput
 
 gc.enable()  # `early` turned it off
@@ -204,16 +206,55 @@ class CockpitApp(App[int]):
     # ---- the screen
 
     def action_go_back(self) -> None:
-        """Back to all panes; never out."""
+        """Out of what the pane is in (a cursor, a filter), then back to all panes; never out."""
+        focused = self.overview.focused
+        if isinstance(focused, Pane) and focused.go_back():
+            return
         if self.overview.full:
             self.overview.show_full("")
 
-    def action_zoom_pane(self) -> None:
+    def action_open(self) -> None:
+        """The focused pane over the whole screen; there, what the pane does with its selection."""
         focused = self.overview.focused
-        if self.overview.full:
-            self.overview.show_full("")
-        elif focused is not None and focused.id:
+        if not isinstance(focused, Pane) or not focused.id:
+            return
+        if not self.overview.full:
             self.overview.show_full(focused.id)
+        elif not focused.open():
+            self.overview.show_full("")
+
+    def action_search(self) -> None:
+        """Ask what to look for in the focused pane, or else in the events."""
+        focused = self.overview.focused
+        pane = (
+            focused
+            if isinstance(focused, Pane) and focused.searched is not None
+            else self.overview.pane("events")
+        )
+
+        def search(text: str | None) -> None:
+            if text is not None:
+                pane.search(text)
+
+        self.push_screen(
+            Ask("find", "shows only lines with this text; empty: all", pane.searched or ""), search
+        )
+
+    def action_goto(self) -> None:
+        """Ask for a step and show it in the chart."""
+        self.push_screen(Ask("go to step", "a step, for example 112,600 or 112.6k"), self._goto)
+
+    def _goto(self, text: str | None) -> None:
+        step = fmt.parse_step(text or "")
+        if text and step is None:
+            self.store.fail(f"{clean(text)!r} is no step; write for example 112,600 or 112.6k")
+            self._redraw()
+        elif step is not None:
+            self.overview.jump(step)
+
+    def on_jump(self, message: Jump) -> None:
+        """A pane asks for a step to be shown in the chart."""
+        self.overview.jump(message.step)
 
     def action_pane(self, number: int) -> None:
         self.overview.choose(number)
@@ -241,6 +282,14 @@ class CockpitApp(App[int]):
         target = focused if hasattr(focused, "scroll_lines") else self.overview.pane("audit")
         target.scroll_lines(by)  # type: ignore[union-attr]
 
+    def action_page(self, by: int) -> None:
+        focused = self.overview.focused
+        if isinstance(focused, Pane):
+            self.action_scroll(by * max(1, focused.size.height - 3))
+
+    def action_end(self, by: int) -> None:
+        self.action_scroll(by * 10**9)
+
     def action_smooth(self, by: int) -> None:
         self.store.smooth(by)
         self._redraw()
@@ -248,8 +297,11 @@ class CockpitApp(App[int]):
     def action_log_scale(self) -> None:
         self.overview.chart.log_scale()
 
+    def action_x_axis(self) -> None:
+        self.overview.chart.next_x()
+
     def action_help(self) -> None:
-        self.push_screen(Help(self.only_watch))
+        self.push_screen(Help(self.only_watch, self.overview.focused_name))
 
     def action_toggle_mouse(self) -> None:
         """Off: the terminal selects and copies text itself."""

@@ -15,6 +15,9 @@ class Command:
     when: str = ""  # "alive", "ended": only then in the footer
     group: str = "Panes"
     short: str = ""  # the keys in the footer, where they are others
+    views: str = (
+        ""  # the panes it is for, comma separated; "": all. Over the whole screen their footer begins with it
+    )
 
 
 COMMANDS = (
@@ -27,22 +30,37 @@ COMMANDS = (
             "alive", "Training"),
     Command("detach", "d,ctrl+q,ctrl+c", "detach", "Leave; the training goes on", "d", 4, False, "", "Training"),
     Command("next_pane", "tab", "pane", "Next pane", "Tab", 5),
-    Command("zoom_pane", "enter", "full screen", "The focused pane over the whole screen, and back", "Enter", 10),
+    Command("open", "enter", "full screen", "The focused pane over the whole screen; there: act on what is chosen",
+            "Enter", 10),
     Command("go_back", "escape", "back", "Back; never quits", "Esc"),
     Command("previous_pane", "shift+tab", "", "The pane before", "shift+Tab"),
     Command("pane", "1,2,3,4,5,6", "", "Choose a pane by its number", "1-6"),
-    Command("zoom(1)", "plus,equals_sign", "zoom", "Chart: zoom in on the newest steps", "+", 0, group="Chart"),
-    Command("zoom(-1)", "minus", "", "Chart: zoom out", "-", group="Chart"),
-    Command("zoom(0)", "0", "zoom", "Chart: the whole run", "0", 6, group="Chart", short="+/-/0"),
-    Command("pan(1)", "left,h", "", "Chart: earlier steps; audit: compare with an earlier one", "← h", group="Chart"),
-    Command("pan(-1)", "right,l", "", "Chart: later steps; audit: with a later one", "→ l", group="Chart"),
-    Command("smooth(-1)", "comma", "", "Chart: less smoothing", ",", group="Chart"),
-    Command("smooth(1)", "full_stop", "smooth", "Chart: more smoothing", ".", 9, group="Chart", short=",/."),
-    Command("log_scale", "y", "log", "Chart: logarithmic loss axis on and off", "y", 7, group="Chart"),
-    Command("scroll(-1)", "up,k", "", "Audit: prompt before; lists: up", "↑ k"),
-    Command("scroll(1)", "down,j", "", "Audit: next prompt; lists: down", "↓ j"),
+    Command("scroll(-1)", "up,k", "", "Lists: up; audit: prompt before", "↑ k"),
+    Command("scroll(1)", "down,j", "", "Lists: down; audit: next prompt", "↓ j"),
+    Command("page(-1)", "pageup", "", "Lists: a page up", "PgUp"),
+    Command("page(1)", "pagedown", "", "Lists: a page down", "PgDn"),
+    Command("end(-1)", "home", "", "Lists: to the first line", "Home"),
+    Command("end(1)", "end", "", "Lists: to the last line, and follow", "End"),
+    Command("open", "", "cursor", "Chart: a cursor that reads one step, and off again", "Enter", group="Loss",
+            views="chart"),
+    Command("pan(1)", "left,h", "", "Chart: earlier steps, or the cursor; audit: compare with an earlier one", "← h",
+            group="Loss"),
+    Command("pan(-1)", "right,l", "move", "Chart: later steps, or the cursor; audit: with a later one", "→ l",
+            group="Loss", short="←→", views="chart"),
+    Command("zoom(1)", "plus,equals_sign", "", "Chart: zoom in", "+", group="Loss"),
+    Command("zoom(-1)", "minus", "", "Chart: zoom out", "-", group="Loss"),
+    Command("zoom(0)", "0", "zoom", "Chart: the whole run, and follow it", "0", 6, group="Loss", short="+/-/0",
+            views="chart"),
+    Command("goto", "g", "go to step", "Chart: go to a step", "g", group="Loss", views="chart"),
+    Command("smooth(-1)", "comma", "", "Chart: less smoothing", ",", group="Loss"),
+    Command("smooth(1)", "full_stop", "smooth", "Chart: more smoothing", ".", 9, group="Loss", short=",/.",
+            views="chart"),
+    Command("log_scale", "y", "log", "Chart: logarithmic loss axis on and off", "y", 7, group="Loss", views="chart"),
+    Command("x_axis", "x", "steps/hours/tokens", "Chart: x by step, by hours or by tokens", "x", group="Loss",
+            views="chart"),
+    Command("search", "slash", "find", "Filter the focused list; empty: all of it", "/", 0),
     Command("compare", "c", "", "Compare with another run, branched from this one or before it", "c"),
-    Command("help", "question_mark,f1", "help", "This help", "?", 8),
+    Command("help", "question_mark,f1", "help", "Help for the view in focus, and all keys", "?", 8),
     Command("toggle_mouse", "m", "", "Mouse off, so that text can be copied; and on again", "m"),
     Command("toggle_theme", "", "", "Change between the dark and the light theme", ""),
 )  # fmt: skip
@@ -52,16 +70,27 @@ def usable(watch: bool) -> tuple[Command, ...]:
     return tuple(c for c in COMMANDS if not (watch and c.changes))
 
 
-def footer(watch: bool, alive: bool, width: int) -> tuple[tuple[str, str], ...]:
+def footer(watch: bool, alive: bool, width: int, view: str = "") -> tuple[tuple[str, str], ...]:
     """(key, label) that fit into `width` cells with two spaces between, most important first, none cut.
 
-    In `watch`, and with no trainer, `q` only leaves.
+    `view`: the pane that fills the screen: first what is for it alone, and the way back. In `watch`, and with no
+    trainer, `q` only leaves.
     """
+    general = sorted((c for c in usable(watch) if c.footer), key=lambda c: c.footer)
+    if view:
+        own = [c for c in usable(watch) if view in c.views.split(",") and c.label]
+        back = [c for c in COMMANDS if c.action == "go_back"]
+        kept = ("snapshot", "start", "stop", "detach", "help")
+        general = own + back + [c for c in general if c.action in kept and c not in own]
     items = []
-    for c in sorted(usable(watch), key=lambda c: c.footer):
-        if c.footer and c.when in ("", "alive" if alive else "ended"):
+    for c in general:
+        if c.when in ("", "alive" if alive else "ended"):
             label = "leave" if c.action == "detach" and not alive else c.label
             items.append((c.short or c.shown, label))
+    return _fitting(items, width)
+
+
+def _fitting(items: list[tuple[str, str]], width: int) -> tuple[tuple[str, str], ...]:
     out: list[tuple[str, str]] = []
     used = 0
     for key, label in items:

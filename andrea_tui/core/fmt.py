@@ -1,6 +1,7 @@
 """Numbers, durations and sizes as a person reads them. `None` and NaN are "n/a", never 0."""
 
 import math
+import re
 
 NA = "n/a"
 
@@ -70,3 +71,12 @@ def size(n: float | None) -> str:
 def percent(part: float) -> str:
     """Rounded down, so that 100 % means done."""
     return f"{math.floor(part * 100)}%" if math.isfinite(part) else NA
+
+
+def parse_step(text: str) -> int | None:
+    """What `count` and `short` write, read back: "112,600", "112600", "112.6k", "3M". None: that is no step."""
+    match = re.fullmatch(r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:\.[0-9]+)?) ?([kM]?)", text.strip())
+    if match is None:
+        return None
+    step = round(float(match[1].replace(",", "")) * {"": 1, "k": 1_000, "M": 1_000_000}[match[2]])
+    return step if step <= 2**31 - 1 else None

@@ -19,6 +19,33 @@ _MARKS = (
 )
 
 
+# pane -> title, what it shows and what can be done there
+VIEWS = {
+    "chart": (
+        "Loss",
+        "The raw loss as a faint band from its least to its greatest value in each column, the EMA as a line with its "
+        "value at the right. Enter opens it over the screen; Enter again gives a cursor.",
+    ),
+    "mix": (
+        "Mix",
+        "Each arm's share of the rows between its floor and its cap (┊). Over the screen: why each arm has its share.",
+    ),
+    "audit": (
+        "Audit",
+        "What the model writes after the same prompts at every checkpoint. Over the screen: beside an earlier one.",
+    ),
+    "checkpoints": (
+        "Checkpoints",
+        "Every checkpoint that is there, newest first: its step, age, why it was written, its size.",
+    ),
+    "events": (
+        "Events",
+        "What happened in this run, and the end of trainer.log. Scrolled up, the view stands still; End follows again.",
+    ),
+    "resources": ("Machine", "GPU, CPU, memory, disk, and what the trainer takes of them. n/a says why."),
+}
+
+
 class Help(ModalScreen[None]):
     DEFAULT_CSS = """
     Help { align: center middle; background: $background 60%; }
@@ -32,17 +59,21 @@ class Help(ModalScreen[None]):
         Binding("escape,question_mark,f1,enter,q", "dismiss", "back", show=False)
     ]
 
-    def __init__(self, watch: bool) -> None:
+    def __init__(self, watch: bool, view: str = "") -> None:
+        """`view`: the pane in focus, whose help comes first."""
         super().__init__()
-        self._watch = watch
+        self._watch, self._view = watch, view
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(_text(self._watch))
+            yield Static(_text(self._watch, self._view))
 
 
-def _text(watch: bool) -> Text:
+def _text(watch: bool, view: str) -> Text:
     text = Text(no_wrap=False)
+    if view in VIEWS:
+        text.append(f"{VIEWS[view][0]}\n", "bold")
+        text.append(f"{VIEWS[view][1]}\n\n")
     usable = [c for c in commands.usable(watch) if c.shown]
     for group in dict.fromkeys(c.group for c in usable):
         text.append(f"{group}\n", "bold")

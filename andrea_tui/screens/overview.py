@@ -156,7 +156,7 @@ class Overview(Screen[None], inherit_bindings=False):
             self._show_changed(boxes, now)
 
     def _show_changed(self, boxes: Plan, now: float) -> None:
-        store = self.store
+        store, board = self.store, self._board
         alive = store.trainer.alive
         width = self.size.width - 2
         self._show(boxes, "numbers", lambda: store.numbers_view(now))
@@ -170,7 +170,9 @@ class Overview(Screen[None], inherit_bindings=False):
         if "mini0" in boxes:
             for i, view in enumerate(store.minis()):
                 self._show(boxes, f"mini{i}", lambda view=view: view)  # type: ignore[misc]
-        self._show(boxes, "footer", lambda: FooterView(commands.footer(store.watch, alive, width)))
+        self._show(
+            boxes, "footer", lambda: FooterView(commands.footer(store.watch, alive, width, board.full))
+        )
 
     def _replan(self) -> None:
         # Asked of a child: a widget's layout forgets where its children lie only when one of them asks.
@@ -193,6 +195,16 @@ class Overview(Screen[None], inherit_bindings=False):
     @property
     def full(self) -> str:
         return self._board.full
+
+    @property
+    def focused_name(self) -> str:
+        """The pane in focus, "" for none."""
+        return self.focused.id or "" if self.focused is not None else ""
+
+    def jump(self, step: int) -> None:
+        """Show the step in the chart, over the whole screen."""
+        self.show_full("chart")
+        self.chart.goto(step)
 
     def show_full(self, name: str) -> None:
         """The pane over the whole screen; "" for all panes."""

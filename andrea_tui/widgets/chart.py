@@ -14,6 +14,7 @@ from andrea_tui.widgets.pane import Pane
 _LABEL = 6  # cells of a y label
 _VALUE = 7  # cells right of the plot, for the EMA's value
 _MAX_ZOOM = 24
+X_AXES = ("steps", "hours", "tokens")
 _S = {name: i for i, name in enumerate(STYLES)}
 
 Floats = NDArray[np.float64]
@@ -27,6 +28,7 @@ class LossChart(Pane[ChartView]):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.level, self.back, self.logarithmic = 0, 0, False
+        self.x_by = X_AXES[0]
 
     def zoom(self, by: int) -> None:
         """In (1), out (−1), or the whole run (0)."""
@@ -43,6 +45,20 @@ class LossChart(Pane[ChartView]):
 
     def log_scale(self) -> None:
         self.logarithmic = not self.logarithmic
+        self.redraw()
+
+    def next_x(self) -> None:
+        """x by steps, hours, tokens."""
+        self.x_by = X_AXES[(X_AXES.index(self.x_by) + 1) % len(X_AXES)]
+        self.redraw()
+
+    def goto(self, step: int) -> None:
+        """Show that step: at the present zoom, or at one that has it near the middle."""
+        last = int(self.view.step[-1]) if self.view is not None and len(self.view.step) else 0
+        if not self.level:
+            self.zoom(4)
+        span = max(1, last >> self.level)
+        self.back = max(0, round((last - step - span / 2) / (span / 8)))
         self.redraw()
 
     def draw(self, view: ChartView, width: int, height: int) -> list[Line]:

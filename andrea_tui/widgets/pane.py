@@ -4,12 +4,21 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.segment import Segment
 from textual.geometry import Region, Size
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
 from andrea_tui.widgets.paint import STYLES, Line, changed, fill, locale_is_ascii, to_ascii
 
 V = TypeVar("V")
+
+
+class Jump(Message):
+    """Asks for a step to be shown in the chart."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
 
 
 class Pane(Widget, Generic[V]):
@@ -68,6 +77,21 @@ class Pane(Widget, Generic[V]):
             regions += [Region(start, y, end - start, 1) for start, end in changed(a, b)]
         if regions:
             self.refresh(*regions)
+
+    # ---- what keys can do with a pane in focus; each is nothing here
+
+    searched: str | None = None  # what is looked for in it now; None: a pane without a search
+
+    def open(self) -> bool:
+        """Enter, over the whole screen: act on the selection. False: there is nothing to act on."""
+        return False
+
+    def go_back(self) -> bool:
+        """Esc: leave a mode of the pane's own. False: it is in none."""
+        return False
+
+    def search(self, text: str) -> None:
+        """Show only what contains the text; empty: everything."""
 
     def render_line(self, y: int) -> Strip:
         if self._drawn != self.size:
