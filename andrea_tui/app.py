@@ -16,23 +16,25 @@ import threading
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
-from textual.theme import Theme
 
 from andrea_tui.core import commands, fmt
 from andrea_tui.core.feed import Feed
 from andrea_tui.core.store import Store
 from andrea_tui.core.text import clean
+from andrea_tui.filters import Ascii, NoColour
 from andrea_tui.runner import Runner
 from andrea_tui.screens.ask import Ask
 from andrea_tui.screens.help import Help
 from andrea_tui.screens.overview import Overview
 from andrea_tui.screens.quit import QuitPanel
+from andrea_tui.themes import DARK, THEMES
 from andrea_tui.widgets.audit import AuditPane
 from andrea_tui.widgets.pane import Jump, Pane
 from engine.errors import BadInput
@@ -40,20 +42,15 @@ from engine.errors import BadInput
 gc.enable()  # `early` turned it off
 
 REDRAW = 0.5  # seconds: at most twice a second
+_MOUSE_OFF = "mouse off: the terminal selects and copies; m turns it on"
 _GRACE = 3.0  # seconds for the loop to end by itself once the terminal is gone
-
-DARK = Theme(
-    "cockpit-dark", primary="#5fb3ff", secondary="#8aa4c8", warning="#f0b429", error="#ff6b6b", success="#57d38c",
-    accent="#5fb3ff", foreground="#dfe3e8", background="#101418", surface="#171c22", panel="#1d242c", dark=True,
-)  # fmt: skip
-LIGHT = Theme(
-    "cockpit-light", primary="#0057b8", secondary="#44546a", warning="#8a5a00", error="#b3141f", success="#0f6b35",
-    accent="#0057b8", foreground="#15191e", background="#ffffff", surface="#f3f5f7", panel="#e9edf1", dark=False,
-)  # fmt: skip
 
 
 class CockpitApp(App[int]):
-    """The dashboard of one run directory. `watch`: looks on. `start`: starts the trainer unless one runs."""
+    """The dashboard of one run directory. `watch`: looks on. `start`: starts the trainer unless one runs.
+
+    `theme`: a key of THEMES. `ascii_only`: nothing else reaches the terminal. `mouse`: whether it starts switched on.
+    """
 
     CSS_PATH = "app.tcss"
     TITLE = "andrea-tui"
@@ -70,20 +67,29 @@ class CockpitApp(App[int]):
     class HungUp(Message):
         """The terminal is gone."""
 
-    def __init__(self, run_dir: Path, runner: Runner, *, watch: bool = False, start: bool = False) -> None:
+    def __init__(
+        self, run_dir: Path, runner: Runner, *, watch: bool = False, start: bool = False, theme: str = DARK.name,
+        ascii_only: bool = False, mouse: bool = True,
+    ) -> None:  # fmt: skip
         gc.disable()
         super().__init__()
+        self._no_colour, self._ascii = NoColour(self.no_color), Ascii(ascii_only)
         self.run_dir, self.runner, self.only_watch = run_dir, runner, watch
         self._start = start and not watch
         self._stopping = False
-        self._mouse_on = True
+        self._mouse_on = mouse
         self.store = Store(run_dir, watch)
         self.overview = Overview(self.store)
         tty = sys.__stdin__.fileno() if sys.__stdin__ is not None and sys.__stdin__.isatty() else None
         self.feed = Feed(run_dir, runner, self._notify, self._lost_terminal, tty)
-        for theme in (DARK, LIGHT):
-            self.register_theme(theme)
-        self.theme = DARK.name
+        for t in THEMES.values():
+            self.register_theme(t)
+        self.theme = theme
+
+    def get_line_filters(self) -> list[LineFilter]:
+        """What every line of every widget goes through before it is sent."""
+        colours = [self._no_colour] if self._no_colour.enabled else super().get_line_filters()
+        return [*colours, self._ascii] if self._ascii.enabled else [*colours]
 
     def get_default_screen(self) -> Screen[None]:
         return self.overview
@@ -95,6 +101,8 @@ class CockpitApp(App[int]):
                 loop.add_signal_handler(number, self.action_detach)
         self.feed.start()
         self.set_interval(REDRAW, self._redraw)
+        if not self._mouse_on:
+            self.store.tell(_MOUSE_OFF)
         if self._start:
             self.call_after_refresh(self.action_start)
 
@@ -306,13 +314,19 @@ class CockpitApp(App[int]):
     def action_toggle_mouse(self) -> None:
         """Off: the terminal selects and copies text itself."""
         self._mouse_on = not self._mouse_on
-        name = "_enable_mouse_support" if self._mouse_on else "_disable_mouse_support"
-        switch = getattr(self._driver, name, None)  # Textual has no public way
-        if switch is not None:
-            switch()
+        driver: Any = self._driver  # Textual has no public way
+        if driver is not None and not self.is_headless:
+            driver._mouse = True  # else it does neither
+            if self._mouse_on:
+                driver._enable_mouse_support()
+            else:
+                driver._disable_mouse_support()
+            driver._mouse = self._mouse_on  # so it stays after a suspend
+        self.store.tell("mouse on" if self._mouse_on else _MOUSE_OFF)
+        self._redraw()
 
-    def action_toggle_theme(self) -> None:
-        self.theme = LIGHT.name if self.theme != LIGHT.name else DARK.name
+    def action_set_theme(self, name: str) -> None:
+        self.theme = name
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         for c in commands.usable(self.only_watch):
@@ -320,16 +334,23 @@ class CockpitApp(App[int]):
                 yield SystemCommand(
                     c.help.split(";")[0], f"key {c.shown}" if c.shown else "", partial(self._run, c.action)
                 )
-        yield SystemCommand("Choose a theme", "all themes that there are", self.action_change_theme)
+        for name in THEMES:
+            yield SystemCommand(f"Theme: {name}", "", partial(self.action_set_theme, name))
 
     async def _run(self, action: str) -> None:
         await self.run_action(action)
 
 
-def run_cockpit(run_dir: Path, runner: Runner, *, watch: bool = False, start: bool | None = None) -> int:
+def run_cockpit(
+    run_dir: Path, runner: Runner, *, watch: bool = False, start: bool | None = None, theme: str = DARK.name,
+    ascii_only: bool = False, mouse: bool = True,
+) -> int:  # fmt: skip
     """Fly the run until the person leaves. Starts the trainer unless one runs, or only looks on; exit code."""
-    app = CockpitApp(run_dir, runner, watch=watch, start=not watch if start is None else start)
-    code = app.run()
+    app = CockpitApp(
+        run_dir, runner, watch=watch, start=not watch if start is None else start, theme=theme,
+        ascii_only=ascii_only, mouse=mouse,
+    )  # fmt: skip
+    code = app.run(mouse=mouse)
     state = runner.poll()
     if state.alive and app.return_code == 0:
         sys.stdout.write(

@@ -6,6 +6,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from andrea_tui.core import terminal
 from andrea_tui.runner import Runner
 from engine import config
 from engine.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
@@ -72,7 +73,10 @@ def _fly(argv: list[str]) -> int:
     )
     parser.add_argument("--version", action="version", version=f"andrea-tui {metadata.version('andrea-tui')}")
     _add_init_options(parser)
+    _add_terminal_options(parser)
     args = parser.parse_args(argv)
+    terminal.settle_colours(args.color)
+    theme = terminal.choose_theme(args.theme)
     run_dir: Path = args.run_dir
     made = False
     if not _is_run(run_dir):
@@ -97,7 +101,10 @@ def _fly(argv: list[str]) -> int:
         return fly_plain(run_dir, runner, watch=args.watch)
     from andrea_tui.app import run_cockpit
 
-    return run_cockpit(run_dir, runner, watch=args.watch)
+    return run_cockpit(
+        run_dir, runner, watch=args.watch, theme=theme, mouse=not args.no_mouse,
+        ascii_only=args.ascii or terminal.locale_is_ascii(),
+    )  # fmt: skip
 
 
 def _init(argv: list[str]) -> int:
@@ -123,6 +130,21 @@ def _add_init_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="for a new run, for example model.n_layer=4",
+    )
+
+
+def _add_terminal_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--theme", metavar="NAME", help=f"{', '.join(terminal.THEMES)}; else $ANDREA_TUI_THEME"
+    )
+    parser.add_argument(
+        "--color", choices=list(terminal.COLOURS), default="auto", help="colours that the terminal knows"
+    )
+    parser.add_argument(
+        "--ascii", action="store_true", help="no other characters, as where the locale has no UTF-8"
+    )
+    parser.add_argument(
+        "--no-mouse", action="store_true", help="start with the mouse off; the key m turns it on"
     )
 
 

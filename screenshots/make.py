@@ -14,7 +14,7 @@ from pathlib import Path
 
 import resvg_py
 
-from andrea_tui.app import LIGHT, CockpitApp
+from andrea_tui.app import CockpitApp
 from andrea_tui.cli import make_run
 from andrea_tui.runner import Runner
 from engine.rundir import names
@@ -40,7 +40,7 @@ def main() -> None:
             runner.start()
         for columns, lines in SIZES:
             asyncio.run(shoot(run, columns, lines, f"overview-{columns}x{lines}"))
-        asyncio.run(shoot(run, 120, 40, "overview-120x40-light", theme=LIGHT.name))
+        asyncio.run(shoot(run, 120, 40, "overview-120x40-light", theme="light"))
         asyncio.run(shoot(run, 120, 40, "help-120x40", keys=["question_mark"]))
         asyncio.run(shoot(run, 120, 40, "stop-120x40", keys=["q"]))
         runner.stop()

@@ -62,7 +62,6 @@ COMMANDS = (
     Command("compare", "c", "", "Compare with another run, branched from this one or before it", "c"),
     Command("help", "question_mark,f1", "help", "Help for the view in focus, and all keys", "?", 8),
     Command("toggle_mouse", "m", "", "Mouse off, so that text can be copied; and on again", "m"),
-    Command("toggle_theme", "", "", "Change between the dark and the light theme", ""),
 )  # fmt: skip
 
 

@@ -145,6 +145,10 @@ class Store:
         self.asked, self.told, self.error = (text, time.time()), None, ""
         self.revision += 1
 
+    def tell(self, text: str, tone: str = "good") -> None:
+        """What came of a command that needs no answer from the trainer; the alerts say it for a while."""
+        self.told, self.error = (text, time.time(), tone), ""
+
     def fail(self, text: str) -> None:
         self.asked, self.error = None, clean(text)
         self.revision += 1

@@ -3,7 +3,7 @@
 A line is runs of (text, style name); its cells sum to the width asked for. All text was cleaned before.
 """
 
-import os
+import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -21,34 +21,31 @@ STYLES = (
 )  # fmt: skip
 
 
-def locale_is_ascii() -> bool:
-    """Whether the locale can't show more than ASCII. (Python itself turns a bare C locale into C.UTF-8.)"""
-    name = next((v for k in ("LC_ALL", "LC_CTYPE", "LANG") if (v := os.environ.get(k))), "")
-    return bool(name) and "utf8" not in name.lower().replace("-", "")
-
-
 _ASCII = str.maketrans({
-    "┌": "+", "┐": "+", "└": "+", "┘": "+", "─": "-", "│": "|", "┤": "|", "├": "|", "┬": "+", "┴": "+", "┼": "+",
-    "┊": ":", "█": "#", "▌": "#", "░": ".", "▁": "_", "●": "*", "■": "#", "▲": "!", "✗": "x", "◌": "o", "×": "x",
+    "█": "#", "▌": "#", "░": ".", "▁": "_", "●": "*", "■": "#", "▲": "!", "✗": "x", "◌": "o", "×": "x",
     "…": "~", "·": ".", "–": "-", "—": "-", "⏎": "$", "←": "<", "→": ">", "↑": "^", "↓": "v", "◄": "<", "°": "'",
     "�": "?", "▴": "^", "▾": "v", "▂": "_", "▃": "-", "▄": "-", "▅": "=", "▆": "=", "▇": "#", "√": "v",
+    "┊": ":", "▔": "-", "▎": "|", "▊": "|", "▏": "|", "▕": "|", "🔎": "> ",
 })  # fmt: skip
+_LINES = {"-": "─━┄┅┈┉╌╍═╴╶╸╺╼╾", "|": "│┃┆┇┊┋╎╏║╵╷╹╻╽╿┤├"}  # of box drawing; the others are corners: +
+_ASCII |= {ord(c): a for a, glyphs in _LINES.items() for c in glyphs if ord(c) not in _ASCII}
 
 
 def to_ascii(text: str) -> str:
     """The same number of cells in ASCII."""
     if text.isascii():
         return text
-    out = []
-    for c in text.translate(_ASCII):
-        if c.isascii():
-            out.append(c)
-        elif "\u2800" <= c <= "\u28ff":
-            upper, lower = ord(c) & 0x1B, ord(c) & 0xE4
-            out.append(":" if upper and lower else ("'" if upper else "."))
-        else:
-            out.append("?" * get_character_cell_size(c))
-    return "".join(out)
+    return "".join(c if c.isascii() else _ascii(c) for c in text.translate(_ASCII))
+
+
+def _ascii(c: str) -> str:
+    if "\u2800" <= c <= "\u28ff":
+        upper, lower = ord(c) & 0x1B, ord(c) & 0xE4
+        return ":" if upper and lower else ("'" if upper else ("." if lower else " "))
+    if "\u2500" <= c <= "\u259f":
+        return "+" if c < "\u2580" else "#"
+    letter = unicodedata.normalize("NFD", c)[0]  # é: e
+    return letter if letter.isascii() else "?" * get_character_cell_size(c)
 
 
 def exact(runs: Iterable[Run], width: int) -> Line:
@@ -208,5 +205,5 @@ def bar(share: float, width: int, marks: Sequence[float | None] = ()) -> list[Ru
 
 __all__ = [
     "STYLES", "Line", "Run", "bar", "boxed", "cells", "changed", "clip", "columns", "exact", "fill", "fit", "fitting",
-    "locale_is_ascii", "row_of", "spark", "to_ascii", "width_of",
+    "row_of", "spark", "to_ascii", "width_of",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from andrea_tui.widgets.paint import STYLES, Line, changed, fill, locale_is_ascii, to_ascii
+from andrea_tui.widgets.paint import STYLES, Line, changed, fill
 
 V = TypeVar("V")
 
@@ -42,7 +42,6 @@ class Pane(Widget, Generic[V]):
     Pane .pane--mark { color: $warning; }
     """
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"pane--{s}" for s in STYLES}
-    ASCII = locale_is_ascii()
 
     view: V | None = None
 
@@ -122,5 +121,5 @@ class Pane(Widget, Generic[V]):
         segments = []
         for text, style in line:
             rich = self.get_component_rich_style(f"pane--{style}")
-            segments.append(Segment(to_ascii(text) if self.ASCII else text, rich))
+            segments.append(Segment(text, rich))
         return Strip(segments, self.size.width)
