@@ -23,7 +23,15 @@ def verify_command(argv: list[str]) -> int:
         help="also recompute a checkpoint (the newest) from the one before it and compare the bytes",
     )  # fmt: skip
     args = parser.parse_args(argv)
-    well = verify.verify(args.run_dir, _show)
+    found: list[Finding] = []
+
+    def tell(f: Finding) -> None:
+        found.append(f)
+        _show(f)
+
+    well = verify.verify(args.run_dir, tell)
+    if why := verify.record(args.run_dir, found):
+        _say(f"this could not be noted in {args.run_dir}/.events.json: {why}")
     if args.replay is not None:
         well = verify.replay(args.run_dir, None if args.replay < 0 else args.replay, _say) and well
     _say("all is well" if well else "something is damaged: see above for what to do")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from engine.config import Config
 from engine.errors import BadInput
+from engine.keeping import kept
 from engine.layout import n_params
 from engine.rundir import archive, checkpoint, names
 from engine.rundir.checkpoint import Checkpoint, Damaged
@@ -93,7 +94,8 @@ def _go_back_in_samples(s: Session, to: int) -> None:
 def prunable(run_dir: Path, config: Config) -> list[Checkpoint]:
     """The checkpoints that only a person's wish keeps (snapshots): beyond keep.last, not at keep.every."""
     good, _ = checkpoint.scan(run_dir)
-    return [c for c in good[config.keep.last :] if c.step % config.keep.every]
+    stay = kept([c.step for c in good], config.keep, ())
+    return [c for c in good if c.step not in stay]
 
 
 def prune(run_dir: Path, gone: list[Checkpoint]) -> None:

@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.config import KeepConfig
+from engine.keeping import ASKED_FOR, kept
 from engine.layout import checkpoint_bytes
 from engine.rundir import checkpoint, names
 from engine.rundir.files import Appender, replace_file, say
 from engine.rundir.names import checkpoint_name
 from engine.rundir.records import Event, encode, event
-
-KEPT_FOR_GOOD = ("snapshot", "pivot", "branch")  # reasons of checkpoints that a person asked for
 
 
 class Saver:
@@ -51,7 +50,7 @@ class Saver:
             self._host = [torch.empty(t.shape, dtype=torch.float32, pin_memory=pin) for t in tensors]
         for host, t in zip(self._host, tensors, strict=True):
             host.copy_(t)
-        if why in KEPT_FOR_GOOD:
+        if why in ASKED_FOR:
             self._asked_for.add(step)
         parts = [h.numpy() for h in self._host]
         self._thread = threading.Thread(target=self._write, args=(step, why, parts, state), name="checkpoint")
@@ -125,11 +124,8 @@ class Saver:
         try:
             good, _ = checkpoint.scan(self._run_dir)
             mine = [c for c in good if c.step <= newest]
-            gone = [
-                c
-                for c in mine[self._keep.last :]
-                if c.step % self._keep.every and c.step not in self._asked_for
-            ]
+            stay = kept([c.step for c in mine], self._keep, self._asked_for)
+            gone = [c for c in mine if c.step not in stay]
             for c in gone:
                 os.unlink(c.path)
         except OSError as e:

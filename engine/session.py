@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine import identity
+from engine import identity, keeping
 from engine.config import CONFIG_FILE, POLICY_FILE, Config, Policy, load_config, load_policy
 from engine.errors import BadInput
 from engine.rundir import lock, names, pivot
@@ -122,7 +122,7 @@ class Session:
 
     def snapshots(self) -> set[int]:
         """Steps whose checkpoints a person asked for."""
-        return {e.step for e in self.past_events if e.event in ("snapshot", "pivot", "branch")}
+        return keeping.asked_for(self.past_events)
 
     def free_bytes(self) -> int:
         return shutil.disk_usage(self.run_dir).free

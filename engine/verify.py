@@ -1,6 +1,7 @@
 """Look at every file of a run and say what is right and what is not. Reads only; a trainer may be at work.
 
-`replay` goes further: it recomputes a checkpoint from the one before it, with the trainer itself, and compares.
+`record` alone writes: one event that tells which checkpoints were read back. `replay` goes further: it recomputes a
+checkpoint from the one before it, with the trainer itself, and compares.
 """
 
 import os
@@ -8,9 +9,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from engine import identity
 from engine.config import CONFIG_FILE, POLICY_FILE, Config, Policy, load_config, load_policy
@@ -26,7 +28,7 @@ from engine.rundir.checkpoint import Checkpoint, Damaged
 from engine.rundir.files import exists, open_regular, write_all
 from engine.rundir.history import History
 from engine.rundir.lines import LineDecoder, R
-from engine.rundir.records import Event, LossLine, SampleLine, encode
+from engine.rundir.records import Event, LossLine, SampleLine, encode, event
 
 OK, NOTE, BAD = "ok", "note", "damaged"
 _PIECE = 1 << 18
@@ -37,14 +39,15 @@ class Finding:
     file: str
     state: str  # OK, NOTE (worth knowing) or BAD (exit 1)
     text: str
+    sha256: str = ""  # of a checkpoint whose bytes were read and are as recorded
 
 
 def verify(run_dir: Path, say: Callable[[Finding], None]) -> bool:
     """Check all files, one finding each as it is found; whether all is well. Raises BadInput, no run at all."""
     found: list[Finding] = []
 
-    def tell(file: str, state: str, text: str) -> None:
-        found.append(Finding(file, state, text))
+    def tell(file: str, state: str, text: str, sha256: str = "") -> None:
+        found.append(Finding(file, state, text, sha256))
         say(found[-1])
 
     config = load_config(run_dir / CONFIG_FILE)
@@ -67,7 +70,48 @@ def verify(run_dir: Path, say: Callable[[Finding], None]) -> bool:
     return all(f.state != BAD for f in found)
 
 
-_Tell = Callable[[str, str, str], None]
+class _Tell(Protocol):
+    def __call__(self, file: str, state: str, text: str, sha256: str = "") -> None: ...
+
+
+def verify_checkpoint(run_dir: Path, step: int, progress: Callable[[float], None]) -> Finding:
+    """Read one checkpoint back, whole. Raises BadInput where the run itself can't be read.
+
+    `progress` gets the fraction that was read; whatever it raises ends the reading.
+    """
+    config = load_config(run_dir / CONFIG_FILE)
+    try:
+        events = _read(run_dir / names.EVENTS, Event)[0]
+    except OSError as e:
+        raise BadInput(f"{run_dir / names.EVENTS}: can't be read: {e.strerror or e}") from None
+    vocab = load_manifest(run_dir).tokenizer_vocab
+    path = run_dir / names.checkpoint_name(step)
+    known = {str(e.info.get("sha256")) for e in events if e.event == "checkpoint" and e.step == step}
+    try:
+        digest = checkpoint.examine(path, n_params(config.model, vocab), known, progress)
+    except Damaged as e:
+        return Finding(path.name, BAD, str(e).partition(": ")[2])
+    return Finding(path.name, OK, f"sha256 {digest[:12]}… as recorded, finite, v ≥ 0", digest)
+
+
+def record(run_dir: Path, findings: Iterable[Finding]) -> str:
+    """Tell in `.events.json` which checkpoints were read back and how they are; why that failed, or nothing."""
+    of_files = [f for f in findings if names.checkpoint_step(f.file) is not None and f.state != NOTE]
+    good = {f.file: f.sha256 for f in of_files if f.state == OK}
+    bad = {f.file: f.text for f in of_files if f.state == BAD}
+    if not of_files:
+        return ""
+    text = f"read back {', '.join(good) if 0 < len(good) <= 3 else f'{len(good)} checkpoints'}: as recorded"
+    if bad:
+        text = f"damaged: {', '.join(bad)}" + (f"; {len(good)} others are as recorded" if good else "")
+    step = max(names.checkpoint_step(f.file) or 0 for f in of_files)
+    try:
+        pivot.append_line(
+            run_dir / names.EVENTS, encode(event("verified", step=step, text=text, sha256=good, damaged=bad))
+        )
+    except OSError as e:
+        return e.strerror or str(e)
+    return ""
 
 
 def _read(path: Path, kind: type[R]) -> tuple[list[R], int, bool]:
@@ -230,7 +274,10 @@ def _checkpoints(
             )
         else:
             tell(
-                c.path.name, OK, f"{c.bytes:,} bytes, {why}, sha256 {digest[:12]}… as recorded, finite, v ≥ 0"
+                c.path.name,
+                OK,
+                f"{c.bytes:,} bytes, {why}, sha256 {digest[:12]}… as recorded, finite, v ≥ 0",
+                digest,
             )
 
 
