@@ -30,7 +30,7 @@ def audit(
     prompts = [[0, *ids[-(length - 2) :]] for ids in prompts]
     modes = [GREEDY, SAMPLED]
     rows = [(prompt, ids, mode) for prompt, ids in zip(a.prompts, prompts, strict=True) for mode in modes]
-    seeds = [_seed(seed, prompt) if mode == SAMPLED else None for prompt, _, mode in rows]
+    seeds = [prompt_seed(seed, prompt) if mode == SAMPLED else None for prompt, _, mode in rows]
     texts = continue_all(
         model, [ids for _, ids, _ in rows], a.tokens, a.temperature, a.top_k, seeds, should_stop
     )
@@ -45,9 +45,11 @@ def audit(
 @torch.inference_mode()
 def continue_all(
     model: GPT, prompts: list[list[int]], tokens: int, temperature: float, top_k: int, seeds: list[int | None],
-    should_stop: Callable[[], bool],
+    should_stop: Callable[[], bool], told: Callable[[int, int], None] | None = None,
 ) -> list[list[int]]:  # fmt: skip
     """Up to `tokens` new ids for each prompt, ended early by a separator (0) or the context.
+
+    `told` hears of every new id at once, with the number of its row; of the separator too.
 
     All rows walk through the positions together, one token at a time with a key/value cache: a row that is
     still within its prompt is fed the prompt. So prompts of different lengths need no padding. A seed of None
@@ -68,6 +70,8 @@ def continue_all(
             if done[i] or position + 1 < len(row):
                 continue
             row.append(_pick(logits[i], temperature, top_k, rngs[i]))
+            if told is not None:
+                told(i, row[-1])
             done[i] = row[-1] == 0 or len(row) - len(prompts[i]) >= tokens
         if all(done):
             break
@@ -84,6 +88,7 @@ def _pick(logits: torch.Tensor, temperature: float, top_k: int, rng: torch.Gener
     return int(torch.multinomial(torch.softmax(scaled, 0), 1, generator=rng))
 
 
-def _seed(seed: int, prompt: str) -> int:
+def prompt_seed(seed: int, prompt: str) -> int:
+    """For the sampled text after this prompt, at every step."""
     digest = hashlib.blake2b(f"{seed}\0{prompt}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

@@ -20,18 +20,22 @@ EPS = 1e-5  # of the norm, as in microgpt
 class GPT(nn.Module):
     """`flat` holds all weights, `grad` all gradients (both float32, n_params); the layers' weights are views."""
 
-    def __init__(self, config: ModelConfig, vocab: int, device: torch.device) -> None:
+    def __init__(
+        self, config: ModelConfig, vocab: int, device: torch.device, flat: Tensor | None = None
+    ) -> None:
+        """`flat`: weights that are there already and are not to be trained; no gradients then."""
         super().__init__()
         self.config, self.vocab = config, vocab
-        n = n_params(config, vocab)
-        self.flat = torch.zeros(n, device=device)
-        self.grad = torch.zeros(n, device=device)
+        n, trained = n_params(config, vocab), flat is None
+        self.flat = torch.zeros(n, device=device) if flat is None else flat
+        self.grad = torch.zeros(n if trained else 0, device=device)
         self.weights = nn.ParameterDict()
         offset = 0
         for name, shape in layout(config, vocab):
             view = slice(offset, offset + prod(shape))
-            p = nn.Parameter(self.flat[view].view(shape))
-            p.grad = self.grad[view].view(shape)
+            p = nn.Parameter(self.flat[view].view(shape), requires_grad=trained)
+            if trained:
+                p.grad = self.grad[view].view(shape)
             self.weights[name.replace(".", "_")] = p
             offset = view.stop
 

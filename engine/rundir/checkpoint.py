@@ -124,17 +124,30 @@ def load(path: Path, n_params: int, known: set[str] | None) -> tuple[int, list[N
 
     Raises Damaged with one line; nothing big is allocated before size and header are right.
     """
-    return _read(path, n_params, known, keep=True)
+    step, sha256, parts = _read(path, n_params, known, lambda: [np.empty(n_params, "<f4") for _ in range(3)])
+    return step, parts, sha256
 
 
-def examine(path: Path, n_params: int, known: set[str] | None) -> str:
-    """The sha256 of a checkpoint that passes every check of `load`, in constant memory. Raises Damaged."""
-    return _read(path, n_params, known, keep=False)[2]
+def load_weights(path: Path, into: NDArray[np.float32], known: set[str] | None) -> str:
+    """Fill `into` (n_params) with the weights, all checked as by `load`; the sha256. m and v are not kept."""
+    return _read(path, len(into), known, lambda: [into])[1]
+
+
+def examine(
+    path: Path, n_params: int, known: set[str] | None, progress: Callable[[float], None] = lambda part: None
+) -> str:
+    """The sha256 of a checkpoint that passes every check of `load`, in constant memory. Raises Damaged.
+
+    `progress` gets the fraction that was read; whatever it raises ends the reading.
+    """
+    return _read(path, n_params, known, list, progress)[1]
 
 
 def _read(
-    path: Path, n_params: int, known: set[str] | None, keep: bool
-) -> tuple[int, list[NDArray[np.float32]], str]:
+    path: Path, n_params: int, known: set[str] | None, buffers: Callable[[], list[NDArray[np.float32]]],
+    progress: Callable[[float], None] = lambda part: None,
+) -> tuple[int, str, list[NDArray[np.float32]]]:  # fmt: skip
+    """(step, sha256, the parts that `buffers` made room for: the first of weights, m and v)."""
     try:
         fd = open_regular(path)
     except OSError as e:
@@ -146,17 +159,18 @@ def _read(
                 f"{path.name}: {found.n_params:,} parameters, but config.toml describes {n_params:,}"
             )
         sha = hashlib.sha256(f.read(HEADER_BYTES))
-        parts = [np.empty(n_params if keep else min(n_params, _NUMBERS), "<f4") for _ in range(3)]
+        kept, passing = buffers(), np.empty(min(n_params, _NUMBERS), "<f4")
         finite, negative = True, False
-        for part in parts:
+        for k in range(3):
             for i in range(0, n_params, _NUMBERS):
                 n = min(_NUMBERS, n_params - i)
-                piece = part[i : i + n] if keep else part[:n]
+                piece = kept[k][i : i + n] if k < len(kept) else passing[:n]
                 view = piece.data.cast("B")
                 _fill(f, view, path)
                 sha.update(view)
                 finite = finite and bool(np.isfinite(piece).all())
-                negative = negative or (part is parts[2] and bool((piece < 0).any()))
+                negative = negative or (k == 2 and bool((piece < 0).any()))
+                progress((k * n_params + i + n) / (3 * n_params))
     digest = sha.hexdigest()
     if known is not None and digest not in known:
         raise Damaged(
@@ -166,7 +180,7 @@ def _read(
         raise Damaged(f"{path.name}: holds numbers that are not finite")
     if negative:
         raise Damaged(f"{path.name}: Adam's v holds negative numbers")
-    return found.step, parts, digest
+    return found.step, digest, kept
 
 
 def _fill(f: io.FileIO, view: memoryview, path: Path) -> None:
