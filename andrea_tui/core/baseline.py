@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from andrea_tui.core.deep import BLOCK as BLOCK
+from andrea_tui.core.deep import CEILING, DeepHistory, weighed
 from engine.rundir.history import Column, History
 
 WINDOW = 128  # pulls (steps that drew the arm) that say what is usual
 LEAST = 32  # pulls, below which nothing is usual yet
 SIGMA_MIN = 0.01  # nats
 OUTLIER = 6.0  # sigma
-BLOCK = 64  # steps
 LEVEL_ROWS, LEVEL_BLOCKS = 512, 4  # least rows and blocks whose mean is an arm's level
-_CEILING = 1000.0  # nats, far above chance (ln 65,535 = 11.1 at most). One 1e30 must not drown a sum
 _GRID = 1024  # points at which a level is looked at, however long the run is
 
 Floats = NDArray[np.float64]
@@ -48,8 +48,7 @@ class Usual:
 
 def phase_start(history: History) -> int:
     """Index of the first step of the phase that the history ends in."""
-    other = np.flatnonzero(history.phase != history.phase[-1:])
-    return int(other[-1]) + 1 if len(other) else 0
+    return int(np.searchsorted(history.phase, history.phase[-1])) if len(history) else 0  # phases only ever grow
 
 
 def last_pulls(history: History, arm: str, want: int, start: int = 0, end: int | None = None) -> Pulls:
@@ -61,7 +60,7 @@ def last_pulls(history: History, arm: str, want: int, start: int = 0, end: int |
         at = first + np.flatnonzero((rows[first:] > 0) & np.isfinite(loss[first:]))
         if len(at) >= want or first == start:
             at = at[-want:]
-            return Pulls(at, np.minimum(loss[at].astype(np.float64), _CEILING), rows[at].astype(np.float64))
+            return Pulls(at, np.minimum(loss[at].astype(np.float64), CEILING), rows[at].astype(np.float64))
         tail *= 8
 
 
@@ -126,12 +125,17 @@ class Levels:
     def _add(self, history: History, arm: str, keep: int) -> None:
         if arm not in self._rows:
             self._rows[arm], self._sum[arm] = Column(np.float64, keep + 1), Column(np.float64, keep + 1)
-        new = slice(keep * BLOCK, self.blocks * BLOCK)
-        rows, loss = history.rows(arm)[new].astype(np.float64), history.rloss(arm)[new].astype(np.float64)
-        rows[~np.isfinite(loss)] = 0.0
-        loss[rows == 0] = 0.0
-        for column, x in ((self._rows[arm], rows), (self._sum[arm], rows * np.minimum(loss, _CEILING))):
-            per_block = x.reshape(-1, BLOCK).sum(axis=1)
+        first = keep
+        if isinstance(history, DeepHistory) and keep * BLOCK < history.kept:
+            first = min(history.kept // BLOCK, self.blocks)
+            steps = np.append(0, history.step[BLOCK - 1 :: BLOCK])[keep : self.blocks + 1]
+            old = [np.diff(x) for x in history.sums(arm, steps)]
+        else:
+            old = [np.zeros(self.blocks - keep) for _ in range(2)]
+        new = slice(first * BLOCK, self.blocks * BLOCK)
+        of_steps = weighed(history.rows(arm)[new], history.rloss(arm)[new])
+        for column, x, per_block in zip((self._rows[arm], self._sum[arm]), of_steps, old, strict=True):
+            per_block[first - keep :] += x.reshape(-1, BLOCK).sum(axis=1)
             column.replace_from(keep + 1, column.values[keep] + np.cumsum(per_block))
 
     def grid(self, start: int = 0) -> Ints:

@@ -124,7 +124,7 @@ class Mix:
             )
         start = int(np.searchsorted(history.phase[:upto], phase))  # phases only ever grow
         known = [a for a in self.arms if a in history.arms]
-        self.pulls = dict.fromkeys(self.arms, 0) | {a: int(history.rows(a)[:start].sum()) for a in known}
+        self.pulls = dict.fromkeys(self.arms, 0) | {a: history.drawn(a, start) for a in known}
         return start
 
     def open(self, step: int) -> frozenset[str]:

@@ -46,18 +46,25 @@ class History:
     """The canonical lines as columns, index i being the i-th of them. Missing numbers are NaN."""
 
     def __init__(self) -> None:
-        self._step = Column(np.int32)
-        self._loss = Column(np.float32)
-        self._gnorm = Column(np.float32)
-        self._lr = Column(np.float64)
-        self._dt = Column(np.float32)
-        self._t = Column(np.float64)
-        self._phase = Column(np.int32)
-        self._seg = Column(np.int32)
+        self._step = self.new_column(np.int32)
+        self._loss = self.new_column(np.float32)
+        self._gnorm = self.new_column(np.float32)
+        self._lr = self.new_column(np.float64)
+        self._dt = self.new_column(np.float32)
+        self._t = self.new_column(np.float64)
+        self._phase = self.new_column(np.int32)
+        self._seg = self.new_column(np.int32)
         self._rows: dict[str, Column] = {}
         self._rloss: dict[str, Column] = {}
         self._bpb: list[tuple[int, dict[str, float | None]]] = []  # (step, arm -> bits per byte), sparse
         self._rare: dict[int, tuple[float | None, str | None]] = {}  # step -> (scale, skipped), sparse
+
+    def new_column(self, dtype: Any, length: int = 0, fill: Any = 0) -> Column:
+        return Column(dtype, length, fill)
+
+    def columns(self) -> tuple[Column, ...]:
+        """Of the numbers that every line has."""
+        return (self._step, self._loss, self._gnorm, self._lr, self._dt, self._t, self._phase, self._seg)
 
     def __len__(self) -> int:
         return len(self._step.values)
@@ -127,6 +134,10 @@ class History:
     def rloss(self, arm: str) -> NDArray[np.float32]:
         return self._rloss[arm].values
 
+    def drawn(self, arm: str, upto: int) -> int:
+        """Rows drawn from the arm in the first `upto` lines."""
+        return int(self.rows(arm)[:upto].sum())
+
     def extend(self, lines: Sequence[LossLine]) -> int:
         """Take the file's next lines in. Returns the first index whose content changed."""
         if not lines:
@@ -171,8 +182,8 @@ class History:
         self._seg.replace_from(cut, [x.seg for x in lines])
         for arm in {a: None for x in lines for a in x.rows}:
             if arm not in self._rows:
-                self._rows[arm] = Column(np.int32, cut)
-                self._rloss[arm] = Column(np.float32, cut, np.nan)
+                self._rows[arm] = self.new_column(np.int32, cut)
+                self._rloss[arm] = self.new_column(np.float32, cut, np.nan)
         for arm, column in self._rows.items():
             column.replace_from(cut, [x.rows.get(arm, 0) for x in lines])
             self._rloss[arm].replace_from(cut, [x.rloss.get(arm) for x in lines])
