@@ -22,7 +22,9 @@ andrea-tui rollback DIR --to STEP   go on from an earlier checkpoint
 andrea-tui prune DIR     remove old snapshots
 andrea-tui pivot DIR --policy FILE  change the policy in mid-run
 andrea-tui branch DIR NEW --at STEP  make a run that goes on from a checkpoint of DIR
+andrea-tui sample DIR --prompt TEXT   what a checkpoint makes of a prompt
 andrea-tui compare DIR DIR…   which run is ahead, by how much, and how sure that is
+andrea-tui plot DIR [DIR…]    print the loss, for pipes, mails and logs; --csv: its numbers
 
 A directory that is not there yet is made with the preset that fits the machine."""
 
@@ -45,10 +47,18 @@ def run(argv: list[str]) -> int:
             from andrea_tui.branch_command import branch_command
 
             return branch_command(argv[1:])
+        if argv[:1] == ["sample"]:
+            from andrea_tui.sample_command import sample_command
+
+            return sample_command(argv[1:])
         if argv[:1] == ["compare"]:
             from andrea_tui.compare_command import compare_command
 
             return compare_command(argv[1:])
+        if argv[:1] == ["plot"]:
+            from andrea_tui.plot_command import plot_command
+
+            return plot_command(argv[1:])
         return _fly(argv)
     except BadInput as e:
         print(e, file=sys.stderr)
@@ -58,7 +68,7 @@ def run(argv: list[str]) -> int:
 def _fly(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="andrea-tui",
-        usage="andrea-tui DIR [options] | andrea-tui init|pivot|branch|compare|verify|rollback|prune DIR [options]",
+        usage="andrea-tui DIR [options] | andrea-tui COMMAND DIR [options]",
         description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("run_dir", type=Path, metavar="DIR", help="the run directory")
