@@ -21,9 +21,15 @@ TIMEOUT = 120.0
 
 
 class Terminal:
-    """Starts `andrea-tui ARGS` in a pty of that size. Use as a context manager; it kills what is left."""
+    """Starts `andrea-tui ARGS` in a pty of that size. Use as a context manager; it kills what is left.
 
-    def __init__(self, *args: str, columns: int = 120, lines: int = 40, cwd: Path | None = None) -> None:
+    `env`: over what it has by default, TERM, COLORTERM and LC_ALL among it; "" unsets a variable.
+    """
+
+    def __init__(
+        self, *args: str, columns: int = 120, lines: int = 40, cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.screen = pyte.Screen(columns, lines)
         self.raw = b""
         self._stream = pyte.ByteStream(self.screen)
@@ -31,11 +37,12 @@ class Terminal:
         self.master, self.slave = pty.openpty()
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.before: list[Any] = termios.tcgetattr(self.slave)
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("TEXTUAL", "SSH_", "NO_COLOR"))}
-        env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("TEXTUAL", "SSH_", "NO_COLOR"))}
+        clean |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8", **(env or {})}
+        clean = {k: v for k, v in clean.items() if v}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "andrea_tui", *args], stdin=self.slave, stdout=self.slave, stderr=self.slave,
-            env=env, cwd=cwd, preexec_fn=self._own_terminal,
+            env=clean, cwd=cwd, preexec_fn=self._own_terminal,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._closing = False

@@ -75,7 +75,7 @@ def locale_is_ascii(
     """
     names = [env.get(k) for k in ("LC_ALL", "LC_CTYPE", "LANG")]
     before = _started_with() if started_with is None else started_with
-    if names[1] and before and "LC_CTYPE" not in before:
+    if names[1] and before and not before.get("LC_CTYPE"):
         names[1] = None
     name = next(filter(None, names), "")
     return bool(name) and "utf8" not in name.lower().replace("-", "")
