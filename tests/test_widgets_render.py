@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from andrea_tui.core import commands, views
 from andrea_tui.core.ema import fold
+from andrea_tui.core.journal import Journal
 from andrea_tui.core.resources import Gpu, Resources
 from andrea_tui.core.state import State
 from andrea_tui.core.text import clean
@@ -114,8 +115,8 @@ CASES: list[tuple[type[Pane[Any]], list[Any]]] = [
         EventsPane,
         [
             views.EventsView(),
-            views.EventsView((EVENT,) * 9, (EVIL,) * 9),
-            views.EventsView((EVENT,), (EVIL,) * 9, EVIL, True),
+            views.EventsView(Journal((EVENT,) * 9), 9, (EVIL,) * 9),
+            views.EventsView(Journal((EVENT,)), 1, (EVIL,) * 9, 5, EVIL, True),
         ],
     ),
     (

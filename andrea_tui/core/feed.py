@@ -9,6 +9,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ class Update:
     mix: State | None = None
     pivot: tuple[Pivot, ...] | None = None  # the one that is asked for, or none of them
     files: frozenset[int] | None = None  # steps of the checkpoint files that are there
+    sizes: dict[int, int] | None = None  # their bytes
     bad: int = 0  # damaged lines so far, in all files
     loaded: float = 1.0  # part of .loss.json that was read
     problems: tuple[str, ...] = ()  # what can't be read now; whole list, cleaned
@@ -314,8 +316,17 @@ class Reader:
             self._probe = Probe(self._run_dir)
         pid = trainer.pid if trainer.alive and trainer.here else None
         out: dict[str, Any] = {"resources": self._probe.look(pid)}
-        steps = {names.checkpoint_step(e.name) for e in os.scandir(self._run_dir)}
-        out["files"] = frozenset(s for s in steps if s is not None)
+        out["sizes"] = self._sizes()
+        out["files"] = frozenset(out["sizes"])
+        return out
+
+    def _sizes(self) -> dict[int, int]:
+        out: dict[int, int] = {}
+        for entry in os.scandir(self._run_dir):
+            step = names.checkpoint_step(entry.name)
+            if step is not None:
+                with suppress(FileNotFoundError):  # pruned at this moment
+                    out[step] = entry.stat(follow_symlinks=False).st_size
         return out
 
     def _problem(self, name: str, e: Exception) -> None:

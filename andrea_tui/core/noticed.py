@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from andrea_tui.core.finding import Finding
-from andrea_tui.core.views import EventRow
+from andrea_tui.core.journal import EventRow
 from engine.rundir.history import History
 
 _MOST = 200  # rows that are kept
@@ -16,15 +16,18 @@ class Noticed:
         self.rows: tuple[EventRow, ...] = ()
         self._lasting: set[tuple[str, int]] = set()
 
-    def look(self, findings: Sequence[Finding], history: History, now: float) -> None:
-        """`now`: seconds since 1970, for what belongs to no step."""
+    def look(self, findings: Sequence[Finding], history: History, now: float) -> list[EventRow]:
+        """What is new. `now`: seconds since 1970, for what belongs to no step."""
+        new = []
         keys = {_key(f): f for f in findings}
         for key, f in keys.items():
             if key not in self._lasting:
                 i = history.index(f.step) if f.step else None
                 t = float(history.t[i]) if i is not None else now
-                self.rows = (*self.rows, EventRow(t, f.kind, f.step, f.text, f.tone))[-_MOST:]
+                new.append(EventRow(t, f.kind, f.step, f.text, f.tone))
+        self.rows = (*self.rows, *new)[-_MOST:]
         self._lasting = set(keys)
+        return new
 
 
 def _key(f: Finding) -> tuple[str, int]:

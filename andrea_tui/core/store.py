@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from andrea_tui.core import alerts, audits, fmt
+from andrea_tui.core import checkpoints as saved
 from andrea_tui.core.ema import DECAYS, DEFAULT, Ema
 from andrea_tui.core.feed import Update
 from andrea_tui.core.finding import Finding
 from andrea_tui.core.health import Health
+from andrea_tui.core.journal import Journal
 from andrea_tui.core.mix import mix_view
 from andrea_tui.core.noticed import Noticed
 from andrea_tui.core.rates import Rates, rates
@@ -25,9 +27,7 @@ from andrea_tui.core.views import (
     Audit,
     AuditView,
     ChartView,
-    CheckpointRow,
     CheckpointsView,
-    EventRow,
     EventsView,
     LineView,
     MiniView,
@@ -45,8 +45,6 @@ from engine.rundir.pivot import Pivot
 from engine.rundir.records import Event, SampleLine, Status
 
 _LOG_LINES = 2000
-_TONES = {"warning": "warn", "failed": "bad", "set_aside": "warn", "snapshot": "good", "pivot": "good",
-          "collapse": "bad", "exhausted": "warn", "archived": "warn"}  # fmt: skip
 
 
 class Store:
@@ -66,6 +64,11 @@ class Store:
         self.config: Config | None = None
         self.policy: Policy | None = None
         self.files: frozenset[int] | None = None
+        self.sizes: dict[int, int] | None = None
+        self.journal = Journal()
+        self._saved = saved.Checkpoints()
+        self._log_total = 0
+        self._log_view: tuple[tuple[int, int], tuple[str, ...]] = ((-1, -1), ())
         self.bad = 0
         self.loaded = 0.0
         self.problems: tuple[str, ...] = ()
@@ -100,11 +103,17 @@ class Store:
             self._audits = audits.audits([*self.archived, *self.samples])
         if names.EVENTS in u.fresh:
             self.events = []
+            self.journal, self._saved = Journal(), saved.Checkpoints()
         self.events += u.events
+        self.journal.add(u.events)
+        for row in self._noticed.rows if names.EVENTS in u.fresh else ():
+            self.journal.insert(row)
+        self._saved.add(u.events)
         self._confirm(u.events)
         if u.log or names.LOG in u.fresh:
             kept = [] if names.LOG in u.fresh else self.log
             self.log = [*kept, *u.log][-_LOG_LINES:]
+            self._log_total += len(u.log)
         self.status = u.status or self.status
         self.status_moved = u.status_moved or self.status_moved
         self.trainer = u.trainer or self.trainer
@@ -115,6 +124,7 @@ class Store:
         if u.pivot is not None:
             self.pivot = u.pivot[0] if u.pivot else None
         self.files = self.files if u.files is None else u.files
+        self.sizes = self.sizes if u.sizes is None else u.sizes
         self.bad, self.loaded, self.problems = u.bad, u.loaded, u.problems
         if u.loss or u.status or u.fresh:
             self._rates = rates(self.history, self.status)
@@ -129,7 +139,8 @@ class Store:
             policy_phase=self.mix_state.phase if self.mix_state else None, resources=self.resources,
             good_before=bool(pivots and pivots[-1].info.get("good")),
         )  # fmt: skip
-        self._noticed.look(self.findings, self.history, time.time())
+        for row in self._noticed.look(self.findings, self.history, time.time()):
+            self.journal.insert(row)
 
     def smooth(self, by: int) -> float:
         """Less or more smoothing; returns the new d."""
@@ -247,7 +258,7 @@ class Store:
             loss=h.loss,
             ema=self.ema.values,
             decay=self.ema.decay,
-            checkpoints=tuple(sorted(self._checkpoints())),
+            checkpoints=tuple(self._saved.there(self.files)),
             phases=tuple(self._phases[-50:]),
             phase_names=tuple((e.step, clean(str(e.info.get("old", ""))), clean(str(e.info.get("new", ""))))
                               for e in self.events if e.event == "pivot"),
@@ -281,48 +292,43 @@ class Store:
         )
 
     def checkpoints_view(self, now: float) -> CheckpointsView:
-        found = self._checkpoints()
-        rows = [self._checkpoint_row(e, now) for _, e in sorted(found.items(), reverse=True)]
-        return CheckpointsView(tuple(rows), sum(_bytes(e) for e in found.values()))
+        return self._saved.view(self.sizes, self.config.keep if self.config else None, now)
 
     def events_view(self, now: float) -> EventsView:
-        st = self.state(now)
-        rows = [EventRow(e.t, clean(e.event), e.step, clean(e.text), _tone(e)) for e in self.events[-200:]]
-        since = rows[0].t if len(self.events) > len(rows) else 0.0
-        rows = sorted([*rows, *(r for r in self._noticed.rows if r.t >= since)], key=lambda r: r.t)
-        # trainer.log says the events too, for whoever reads it alone: here they stand once
-        said = {text for e in self.events[-200:] for text in (clean(e.text), clean(f"{e.event}: {e.text}"))}
-        log = tuple(x for x in self.log[-500:] if x not in said)
-        return EventsView(tuple(rows), log, st.meaning, not st.alive and not self.watch)
+        st, log = self.state(now), self._log_apart()
+        return EventsView(
+            self.journal, self.journal.version, log, self._log_total - len(log), st.meaning,
+            not st.alive and not self.watch,
+        )  # fmt: skip
+
+    def _log_apart(self) -> tuple[str, ...]:
+        """trainer.log says the events too, for whoever reads it alone: here they stand once."""
+        about = (len(self.events), self._log_total)
+        if about != self._log_view[0]:
+            told = self.events[-_LOG_LINES:]
+            said = {text for e in told for text in (clean(e.text), clean(f"{e.event}: {e.text}"))}
+            self._log_view = (about, tuple(x for x in self.log if x not in said))
+        return self._log_view[1]
 
     def resources_view(self) -> ResourcesView:
         s = self.status
-        newest = max(self._checkpoints().items(), default=None)
+        newest = max(self._saved.there(self.files).items(), default=None)
         return ResourcesView(
             self.resources,
             clean(s.device) if s else "",
             clean(s.precision) if s else "",
-            _bytes(newest[1]) if newest else 0,
+            saved.size_of(newest[1]) if newest else 0,
         )
 
     def line_view(self, now: float) -> LineView:
-        found = self._checkpoints()
-        newest = max(found.items(), default=None)
-        return LineView(self._checkpoint_row(newest[1], now) if newest else None, len(found), self.resources)
+        there = self._saved.there(self.files)
+        row = self._saved.row(max(there), self.sizes, now) if there else None
+        return LineView(row, len(there), self.resources)
 
     def alerts_view(self, now: float) -> AlertsView:
         return alerts.alerts_view(self, now)
 
     # ---- parts
-
-    def _checkpoints(self) -> dict[int, Event]:
-        """step -> its newest checkpoint event, of those whose file is there."""
-        out = {e.step: e for e in self.events if e.event == "checkpoint"}
-        return out if self.files is None else {s: e for s, e in out.items() if s in self.files}
-
-    def _checkpoint_row(self, e: Event, now: float) -> CheckpointRow:
-        why = clean(str(e.info.get("why", "")))
-        return CheckpointRow(e.step, fmt.age(now - e.t), why, fmt.size(_bytes(e)) if _bytes(e) else fmt.NA)
 
     def _max_steps(self) -> int | None:
         if self.status is not None and self.status.max_steps > 0 and self.trainer.alive:
@@ -330,14 +336,3 @@ class Store:
         if self.config is not None:
             return self.config.train.max_steps
         return self.status.max_steps if self.status is not None else None
-
-
-def _tone(e: Event) -> str:
-    if e.event == "replayed":
-        return "warn" if e.info.get("difference") else "good"
-    return _TONES.get(e.event, "")
-
-
-def _bytes(e: Event) -> int:
-    n = e.info.get("bytes")
-    return n if isinstance(n, int) and n > 0 else 0

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from andrea_tui.core.journal import EventRow as EventRow
+from andrea_tui.core.journal import Journal
 from andrea_tui.core.resources import Resources
 from andrea_tui.core.state import State
 
@@ -132,6 +134,9 @@ class CheckpointRow:
     age: str
     why: str
     size: str
+    verified: str = ""  # when its bytes were read and found as recorded
+    kept: str = ""  # why it is not pruned
+    mark: str = ""  # what is wrong with its file
 
 
 @dataclass(frozen=True)
@@ -141,18 +146,11 @@ class CheckpointsView:
 
 
 @dataclass(frozen=True)
-class EventRow:
-    t: float
-    name: str
-    step: int
-    text: str
-    tone: str  # "", warn, bad, good
-
-
-@dataclass(frozen=True)
 class EventsView:
-    events: tuple[EventRow, ...] = ()  # oldest first
-    log: tuple[str, ...] = ()
+    events: Journal = field(default_factory=Journal, compare=False)  # all of them
+    version: int = 0  # of the journal, which grows
+    log: tuple[str, ...] = ()  # the last lines, without those that events tell
+    log_first: int = 0  # how many lines came before them
     death: str = ""  # why the trainer is dead, one line
     can_start: bool = False
 

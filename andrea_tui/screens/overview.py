@@ -209,6 +209,8 @@ class Overview(Screen[None], inherit_bindings=False):
     def show_full(self, name: str) -> None:
         """The pane over the whole screen; "" for all panes."""
         self._board.full = name
+        for pane in self._board.query(Pane):
+            pane.full = pane.id == name
         self._replan()
         if name:
             self.pane(name).focus()

@@ -5,26 +5,18 @@ import math
 from andrea_tui.core import fmt
 from andrea_tui.core.text import wrap
 from andrea_tui.core.views import ArmView, MixView
+from andrea_tui.widgets.listing import ListPane
 from andrea_tui.widgets.paint import Line, Run, bar, boxed, cells, fit, spark
-from andrea_tui.widgets.pane import Pane
 
 TABLE_WIDTH = 70  # cells inside the frame, from which on it is a table of everything
 
 
-class MixPane(Pane[MixView]):
-    can_focus = True
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.top = 0
-
-    def scroll_lines(self, by: int) -> None:
-        self.top = max(0, self.top + by)
-        self.redraw()
+class MixPane(ListPane[MixView]):
+    CHOOSES = False
 
     def draw(self, v: MixView, width: int, height: int) -> list[Line]:
         inner = max(0, height - 2)
-        self.top = min(self.top, max(0, len(v.arms) - max(1, inner - 1)))
+        self.place(len(v.arms), inner - 1, lambda i: i)
         table = width - 4 >= TABLE_WIDTH and v.arms
         lines = self._table(v, width - 4, inner) if table else self._bars(v, width - 4, inner)
         title: list[Run] = [("2 ", "dim"), ("mix", "title")]

@@ -18,6 +18,7 @@ Line = tuple[Run, ...]
 
 STYLES = (
     "text", "dim", "bold", "good", "warn", "bad", "raw", "ema", "title", "frame", "focus", "key", "bar", "mark",
+    "chosen", "changed",
 )  # fmt: skip
 
 

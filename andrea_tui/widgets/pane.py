@@ -40,10 +40,13 @@ class Pane(Widget, Generic[V]):
     Pane .pane--key { color: $primary; text-style: bold; }
     Pane .pane--bar { color: $primary; }
     Pane .pane--mark { color: $warning; }
+    Pane .pane--chosen { color: $foreground; text-style: reverse; }
+    Pane .pane--changed { color: $warning; text-style: bold underline; }
     """
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"pane--{s}" for s in STYLES}
 
     view: V | None = None
+    full = False  # it fills the screen
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -91,6 +94,9 @@ class Pane(Widget, Generic[V]):
 
     def search(self, text: str) -> None:
         """Show only what contains the text; empty: everything."""
+
+    def act(self, what: str) -> None:
+        """A key that means something in this pane alone."""
 
     def render_line(self, y: int) -> Strip:
         if self._drawn != self.size:
