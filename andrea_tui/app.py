@@ -9,25 +9,29 @@ import andrea_tui.core.early  # noqa: F401  first: see there
 # isort: on
 import asyncio
 import gc
-import os
 import signal
 import sys
-import threading
+import time
+import traceback
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
 
-from andrea_tui.core import commands, fmt
+from andrea_tui.core import away, commands, fmt
 from andrea_tui.core.feed import Feed
+from andrea_tui.core.looks import Looks, log_crash
 from andrea_tui.core.store import Store
 from andrea_tui.core.text import clean
+from andrea_tui.core.tried import Tried
+from andrea_tui.driver import ENDING, CockpitDriver, end_soon
 from andrea_tui.filters import Ascii, NoColour
 from andrea_tui.runner import Runner
 from andrea_tui.screens.ask import Ask
@@ -38,12 +42,13 @@ from andrea_tui.themes import DARK, THEMES
 from andrea_tui.widgets.audit import AuditPane
 from andrea_tui.widgets.pane import Jump, Pane
 from engine.errors import BadInput
+from engine.rundir.records import Event
 
 gc.enable()  # `early` turned it off
 
 REDRAW = 0.5  # seconds: at most twice a second
 _MOUSE_OFF = "mouse off: the terminal selects and copies; m turns it on"
-_GRACE = 3.0  # seconds for the loop to end by itself once the terminal is gone
+_LOOK = 60.0  # seconds between notes of what was last seen
 
 
 class CockpitApp(App[int]):
@@ -72,14 +77,18 @@ class CockpitApp(App[int]):
         ascii_only: bool = False, mouse: bool = True,
     ) -> None:  # fmt: skip
         gc.disable()
-        super().__init__()
+        super().__init__(driver_class=CockpitDriver)
         self._no_colour, self._ascii = NoColour(self.no_color), Ascii(ascii_only)
         self.run_dir, self.runner, self.only_watch = run_dir, runner, watch
         self._start = start and not watch
         self._stopping = False
         self._mouse_on = mouse
         self.store = Store(run_dir, watch)
+        self._tried = Tried()
         self.overview = Overview(self.store)
+        self.looks = Looks(run_dir)
+        self.away = away.AwayView()  # what happened before this attach
+        self.crash: Exception | None = None
         tty = sys.__stdin__.fileno() if sys.__stdin__ is not None and sys.__stdin__.isatty() else None
         self.feed = Feed(run_dir, runner, self._notify, self._lost_terminal, tty)
         for t in THEMES.values():
@@ -95,10 +104,13 @@ class CockpitApp(App[int]):
         return self.overview
 
     def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()
+        self._loop_now = asyncio.get_running_loop()
         if not self.is_headless:
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-                loop.add_signal_handler(number, self.action_detach)
+            for number in ENDING:
+                signal.signal(number, self._asked_to_end)
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                signal.signal(number, self._not_for_us)
+        self.app_resume_signal.subscribe(self, self._resumed)
         self.feed.start()
         self.set_interval(REDRAW, self._redraw)
         if not self._mouse_on:
@@ -110,7 +122,27 @@ class CockpitApp(App[int]):
         """In the feed's thread."""
         self.post_message(self.Fed())
 
+    def _asked_to_end(self, *_: object) -> None:
+        """A signal. Not by the loop's own handlers: it may hang in a write to a terminal that takes nothing."""
+        self._loop_now.call_soon_threadsafe(self.action_detach)
+        if not (isinstance(self._driver, CockpitDriver) and self._driver.lent):  # an editor is let finish
+            end_soon(self._driver)
+
+    def _not_for_us(self, number: int, _: object) -> None:
+        """By default they would kill the dashboard."""
+        name = signal.Signals(number).name
+        self._loop_now.call_soon_threadsafe(self.store.fail, f"{name} is for the trainer, this is the dashboard")
+
+    def _resumed(self, _: object) -> None:
+        """Back from a suspend: every cell again, at the size of now."""
+        for screen in self.screen_stack:
+            screen.refresh(layout=True)
+            for widget in screen.query("*"):
+                widget.refresh()
+
     def on_unmount(self) -> None:
+        self._note_look()
+        self.looks.close()
         self.feed.close()
         gc.enable()
 
@@ -118,16 +150,29 @@ class CockpitApp(App[int]):
         first = self.store.revision == 0
         for update in self.feed.take():
             self.store.apply(update)
+        self._settle(first)
+        if self._stopping and not self.store.trainer.alive:
+            self.exit(self.store.trainer.exit_code or 0)
+
+    def _settle(self, first: bool = False) -> None:
+        """What a long history leaves to do is done in slices, between which keys have their turn."""
         if first or (self.store.loading is None and not self._whole):
             self._whole = self.store.loading is None
             if self._whole:
                 gc.freeze()
                 gc.enable()
+                self._look_back()
             self._redraw()  # the first look and the whole history don't wait for the next beat
-        if self._stopping and not self.store.trainer.alive:
-            self.exit(self.store.trainer.exit_code or 0)
+        if self.store.unsettled and not self._working:
+            self._working = True
+            self.set_timer(0.001, self._work)
 
-    _whole = False
+    def _work(self) -> None:
+        self._working = False
+        self.store.work()
+        self._settle()
+
+    _whole = _working = False
 
     def on_cockpit_app_hung_up(self) -> None:
         self.exit(0)
@@ -139,9 +184,59 @@ class CockpitApp(App[int]):
     def _lost_terminal(self) -> None:
         """In the feed's thread. The loop may hang in a write to what is gone: then the process ends anyway."""
         self.post_message(self.HungUp())
-        timer = threading.Timer(_GRACE, partial(os._exit, 0))
-        timer.daemon = True
-        timer.start()
+        end_soon(None)
+
+    # ---- what happened since the last look
+
+    def _look_back(self) -> None:
+        """Once, as soon as the history is read."""
+        if self._looked:
+            return
+        self._looked = True
+        then = self.looks.load(self._first_event)
+        if then is not None:
+            self.away = away.away(then, away.known(self.store, time.time()))
+            if self.away.worth:
+                self.overview.show_away(self.away)
+        self._note_look()
+        self.set_interval(_LOOK, self._note_look)
+
+    _looked = False
+
+    @property
+    def _first_event(self) -> Event | None:
+        return self.store.events[0] if self.store.events else None
+
+    def _note_look(self) -> None:
+        if self._looked and self.store.loading is None:
+            self.looks.save(away.look(away.known(self.store, time.time())), self._first_event)
+            if self.looks.problem:
+                self.store.tell(self.looks.problem, "dim")
+                self.looks.problem = ""
+
+    def action_away(self) -> None:
+        """What happened since the last look before this one."""
+        if self.overview.away is not None:
+            self.overview.show_away(None)
+        elif self.away.lines:
+            self.overview.show_away(self.away)
+        else:
+            self.store.tell("this is the first look at this run", "dim")
+            self._redraw()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Any key closes what is told at the attach, and then does what it always does."""
+        if isinstance(event, events.Key) and self.overview.away is not None and event.key != "w":
+            self.overview.show_away(None)
+        await super().on_event(event)
+
+    # ---- errors
+
+    def _handle_exception(self, error: Exception) -> None:
+        """An error of ours ends the dashboard: told when the terminal is as it was, in words that can be sent on."""
+        super()._handle_exception(error)
+        self._exit_renderables.clear()  # Textual's would show the values of all variables
+        self.crash = self.crash or error
 
     # ---- the training
 
@@ -168,6 +263,13 @@ class CockpitApp(App[int]):
         from andrea_tui.screens.compare import CompareScreen  # with plotext, which only it needs
 
         self.push_screen(CompareScreen(self.store))
+
+    def action_try_prompt(self, step: int | None = None) -> None:
+        """A text from the checkpoint of that step, or from the newest."""
+        from andrea_tui.screens.prompt import PromptScreen
+
+        if not isinstance(self.screen, PromptScreen):
+            self.push_screen(PromptScreen(self.store, self._tried, step))
 
     def action_pivot(self) -> None:
         # Not at the top: the first frame does not wait for it.
@@ -275,11 +377,13 @@ class CockpitApp(App[int]):
 
     def action_zoom(self, by: int) -> None:
         self.overview.chart.zoom(by)
+        self.overview.update(force=True)
 
     def action_pan(self, by: int) -> None:
         focused = self.overview.focused
         if focused is None or focused.id == "chart":
             self.overview.chart.pan(by)
+            self.overview.update(force=True)
         elif isinstance(focused, AuditPane):
             focused.pan(by)
         else:
@@ -300,13 +404,16 @@ class CockpitApp(App[int]):
 
     def action_smooth(self, by: int) -> None:
         self.store.smooth(by)
+        self._settle()
         self._redraw()
 
     def action_log_scale(self) -> None:
         self.overview.chart.log_scale()
+        self.overview.update(force=True)
 
     def action_x_axis(self) -> None:
         self.overview.chart.next_x()
+        self.overview.update(force=True)
 
     def action_help(self) -> None:
         self.push_screen(Help(self.only_watch, self.overview.focused_name))
@@ -352,11 +459,21 @@ def run_cockpit(
     )  # fmt: skip
     code = app.run(mouse=mouse)
     state = runner.poll()
+    if app.crash is not None:
+        sys.stderr.write(_last_words(app.crash, run_dir, state.alive))
     if state.alive and app.return_code == 0:
         sys.stdout.write(
             f"{run_dir}: the training goes on (pid {state.pid}); `andrea-tui {run_dir}` shows it again\n"
         )
     return app.return_code or code or 0
+
+
+def _last_words(error: Exception, run_dir: Path, alive: bool) -> str:
+    """The traceback, and below it one line for a person."""
+    text = "".join(clean(x, "\n") for x in traceback.format_exception(error))
+    where, going = log_crash(text), "; the training goes on" if alive else ""
+    why = clean("".join(traceback.format_exception_only(error)).strip().partition("\n")[0])
+    return f"{text}andrea-tui {run_dir}: the dashboard ended by an error of its own{going}: {why} ({where})\n"
 
 
 __all__ = ["CockpitApp", "Pane", "run_cockpit"]

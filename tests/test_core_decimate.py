@@ -9,15 +9,22 @@ from andrea_tui.core import decimate, raster
 from andrea_tui.core.ema import fold
 
 
-@given(st.integers(1, 3_000_000), st.integers(1, 400), st.integers(0, 12), st.integers(0, 40))
-def test_a_window_holds_the_end_and_has_the_pixels(last: int, pixels: int, zoom: int, back: int) -> None:
-    w = decimate.window(last, pixels, zoom, back)
+@given(
+    st.integers(1, 3_000_000), st.integers(1, 400), st.none() | st.integers(1, 10**6), st.none() | st.integers(1, 10**6)
+)  # fmt: skip
+def test_a_window_holds_the_end_and_has_the_pixels(
+    last: int, pixels: int, span: int | None, end: int | None
+) -> None:
+    w = decimate.window(last, pixels, span, end)
     assert 1 <= w.n * w.stretch <= pixels
     assert w.first >= 0
-    if back == 0:
-        assert w.start < last <= w.end
-    if zoom == 0:
+    if span is None:
         assert w.start == 0
+        assert last <= w.end
+    elif end is None:
+        assert w.start < last <= w.end
+    else:
+        assert w.start < end <= w.end
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 80, 200, 400])
@@ -26,8 +33,8 @@ def test_a_spike_of_one_step_shows_at_every_width_and_does_not_flatten(width: in
     step = np.arange(1, 50_001, dtype=np.int32)
     loss = (2 + np.sin(step / 50) / 10).astype(np.float32)
     loss[spike - 1] = 4000
-    for zoom in (0, 1) if spike > 30_000 else (0,):
-        w = decimate.window(50_000, width, zoom)
+    for span in (None, 25_000) if spike > 30_000 else (None,):
+        w = decimate.window(50_000, width, span)
         b = decimate.buckets(step, loss, fold(loss), w)
         assert np.nanmax(b.high) == 4000
         assert int(np.nanargmax(b.high)) == w.x(spike) // w.stretch
@@ -44,7 +51,7 @@ def test_a_lost_step_is_a_mark_in_its_bucket() -> None:
         w = decimate.window(1000, width)
         b = decimate.buckets(step, loss, fold(loss), w)
         assert np.flatnonzero(b.lost).tolist() == [w.x(501) // w.stretch]
-        assert np.isfinite(b.ema[~np.isnan(b.high)]).all()
+        assert np.isfinite(b.line[~np.isnan(b.high)]).all()
 
 
 def test_old_columns_stand_still_while_steps_are_added() -> None:
@@ -58,7 +65,7 @@ def test_old_columns_stand_still_while_steps_are_added() -> None:
         if before is not None and before[0] == w:
             whole = (n - 2) // w.size  # buckets that were full before
             assert np.array_equal(before[1].high[:whole], b.high[:whole], equal_nan=True)
-            assert np.array_equal(before[1].ema[:whole], b.ema[:whole], equal_nan=True)
+            assert np.array_equal(before[1].line[:whole], b.line[:whole], equal_nan=True)
         elif before is not None:
             changes += 1
         before = (w, b)
@@ -68,12 +75,12 @@ def test_old_columns_stand_still_while_steps_are_added() -> None:
 def test_the_ema_of_a_step_is_the_same_at_every_zoom() -> None:
     loss = np.random.default_rng(1).normal(3, 1, 5000).astype(np.float32)
     step, ema = np.arange(1, 5001, dtype=np.int32), fold(loss)
-    for zoom in range(8):
-        w = decimate.window(5000, 150, zoom)
+    for span in (None, 2500, 1250, 300, 80, 20, 8):
+        w = decimate.window(5000, 150, span)
         b = decimate.buckets(step, loss, ema, w)
-        for k in np.flatnonzero(np.isfinite(b.ema)).tolist():
+        for k in np.flatnonzero(np.isfinite(b.line)).tolist():
             last = min((w.first + k + 1) * w.size, 5000)
-            assert b.ema[k] == ema[last - 1]
+            assert b.line[k] == ema[last - 1]
 
 
 def test_steps_that_are_missing_leave_their_buckets_empty() -> None:

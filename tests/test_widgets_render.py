@@ -156,12 +156,25 @@ def test_every_line_is_exactly_as_wide_as_the_pane(kind: type[Pane[Any]], shown:
                     assert paint.to_ascii(text).isascii()
 
 
-def test_the_chart_in_every_zoom_scale_and_place() -> None:
+def test_the_chart_in_every_zoom_scale_axis_and_place() -> None:
     for n in (1, 50, 3000):
         c = LossChart()
+        view = replace(
+            chart(n),
+            t=np.arange(n, dtype=np.float64) * 7.5 + 1.7e9,
+            tokens_per_step=8192,
+            heldout=((n // 2, 3.1), (n, 2.9)),
+        )
+        c.draw(view, 82, 17)
         for i in range(60):
-            c.level, c.back, c.logarithmic = i % 20, (i * 7) % 50, bool(i % 2)
-            for x in c.draw(chart(n), 82, 17):
+            c.zoom((1, 1, 1, -1, 0)[i % 5])
+            c.pan((1, 3, -2)[i % 3])
+            if i % 7 == 0:
+                c.next_x()
+            if i % 4 == 0:
+                c.open()
+            c.logarithmic = bool(i % 2)
+            for x in c.draw(view, 82, 17):
                 assert paint.width_of(paint.exact(x, 82)) == 82
 
 
@@ -175,10 +188,15 @@ def test_a_spike_and_a_lost_step_are_marked() -> None:
 
 def test_panned_to_the_start_it_stays_there() -> None:
     c = LossChart()
-    c.level = 3
-    c.back = 10_000
     c.draw(chart(3000), 82, 17)
-    assert 0 < c.back < 100
+    c.zoom(1)
+    for _ in range(50):
+        c.pan(1)
+    text = ["".join(t for t, _ in x) for x in c.draw(chart(3000), 82, 17)]
+    assert "steps 1–" in text[0]
+    c.pan(-1)
+    text = ["".join(t for t, _ in x) for x in c.draw(chart(3000), 82, 17)]
+    assert "steps 1–" not in text[0]  # one key back is enough
 
 
 @given(st.integers(0, 300), st.integers(0, 120), st.booleans(), st.booleans(), st.sampled_from(["", *PANES]))

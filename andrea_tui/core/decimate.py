@@ -5,6 +5,7 @@ added; the size comes from a ladder of round numbers, so it changes rarely.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,21 +51,21 @@ class Window:
         return ((step - 1) // self.size - self.first) * self.stretch
 
 
-def window(last: int, pixels: int, zoom: int = 0, back: int = 0) -> Window:
-    """The last `1/2^zoom` of a run of `last` steps, `back` eighths of a window before its end."""
+def window(last: int, pixels: int, span: int | None = None, end: int | None = None) -> Window:
+    """The last `span` steps (None: all) of a run of `last` steps, or those up to step `end`."""
     pixels = max(1, pixels)
-    span = max(1.0, last / 2**zoom)
-    size = round_up(span / pixels)
+    wide = max(1, last if span is None else span)
+    size = round_up(wide / pixels)
     stretch = 1
-    if size == 1 and span < pixels:
-        stretch = max(s for s in _STRETCH if s <= pixels / span)
+    if size == 1 and wide < pixels:
+        stretch = max(s for s in _STRETCH if s <= pixels / wide)
     n = max(1, pixels // stretch)
-    if zoom == 0:
+    if span is None:
         return Window(0, n, size, stretch)
     # The end moves in eighths of the window, so that columns stand still in between.
-    eighth = max(1, n // 8)
-    end = (math.ceil(((last - 1) // size + 1) / eighth) - back) * eighth
-    return Window(max(0, end - n), n, size, stretch)
+    eighth = max(1, n // 8) if end is None else 1
+    stop = math.ceil(((max(1, last if end is None else end) - 1) // size + 1) / eighth) * eighth
+    return Window(max(0, stop - n), n, size, stretch)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Buckets:
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    ema: NDArray[np.float64]  # at the bucket's last step: the same at every zoom
+    line: NDArray[np.float64]  # the EMA at the bucket's last step (the same at every zoom), or a mean
     lost: NDArray[np.bool_]  # holds a step without a finite loss
 
 
@@ -103,19 +104,65 @@ def buckets(
     return Buckets(low, high, last, lost)
 
 
-def sampled(step: NDArray[np.int32], values: NDArray[Any], w: Window) -> NDArray[np.float64]:
-    """Mean of the finite values per bucket, NaN where there are none; for the small charts."""
+def means(step: NDArray[np.int32], values: NDArray[Any], w: Window) -> Buckets:
+    """As `buckets`, with the mean of the finite values for the line; for the small charts."""
     at = _edges(step, w)
     filled = at[1:] > at[:-1]
-    out = np.full(w.n, np.nan)
+    low, high, mean = (np.full(w.n, np.nan) for _ in range(3))
     if filled.any():
         starts, part = at[:-1][filled] - at[0], values[at[0] : at[-1]].astype(np.float64)
         finite = np.isfinite(part)
+        part[~finite] = np.nan
+        low[filled] = np.fmin.reduceat(part, starts)
+        high[filled] = np.fmax.reduceat(part, starts)
         total = np.add.reduceat(np.where(finite, part, 0.0), starts)
         n = np.add.reduceat(finite.astype(np.int64), starts)
-        with np.errstate(invalid="ignore"):
-            out[filled] = np.where(n > 0, total / n, np.nan)
-    return out
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean[filled] = total / n
+    return Buckets(low, high, mean, np.zeros(w.n, np.bool_))
+
+
+class Kept:
+    """The buckets of the last drawing. Of a history that only grew, only those that can have changed are made anew."""
+
+    def __init__(self) -> None:
+        self._key: tuple[Any, ...] = ()
+        self._seen = 0  # entries that are in the buckets
+        self._buckets: Buckets | None = None
+
+    def get(
+        self,
+        reduce: Callable[[Window], Buckets],
+        step: NDArray[np.int32],
+        marks: Sequence[NDArray[Any]],
+        w: Window,
+        *of: object,
+    ) -> Buckets:
+        """`reduce` makes the buckets of a window. `marks`: columns whose value at a step changes when that step is
+        trained again or its line is computed anew; `of`: whatever else the buckets depend on."""
+        n, seen, kept = len(step), self._seen, self._buckets
+        grown = 0 < seen <= n and self._key == (w, of, _ends(step, marks, seen))
+        if kept is None or not grown:
+            kept = reduce(w)
+        elif n > seen:
+            k = min(max((int(step[seen - 1]) - 1) // w.size - w.first, 0), w.n)
+            if k < w.n:
+                kept = _joined(kept, reduce(Window(w.first + k, w.n - k, w.size, w.stretch)), k)
+        self._seen, self._buckets, self._key = n, kept, (w, of, _ends(step, marks, n))
+        return kept
+
+
+def _ends(step: NDArray[np.int32], marks: Sequence[NDArray[Any]], n: int) -> tuple[float, ...]:
+    return (int(step[0]), int(step[n - 1]), *(float(m[n - 1]) for m in marks)) if n else ()
+
+
+def _joined(a: Buckets, b: Buckets, k: int) -> Buckets:
+    """The first k of a, then all of b."""
+    return Buckets(*(np.concatenate([x[:k], y]) for x, y in zip(_columns(a), _columns(b), strict=True)))
+
+
+def _columns(b: Buckets) -> tuple[NDArray[Any], ...]:
+    return b.low, b.high, b.line, b.lost
 
 
 _SAMPLE = 20_000

@@ -16,7 +16,9 @@ from typing import Any
 
 import msgspec
 
+from andrea_tui.core import heldout
 from andrea_tui.core.follow import Follower
+from andrea_tui.core.losslog import LossLog
 from andrea_tui.core.resources import Probe, Resources
 from andrea_tui.core.text import clean
 from andrea_tui.runner import Runner, TrainerState
@@ -25,6 +27,7 @@ from engine.errors import BadInput
 from engine.mix.state import State, read_state
 from engine.rundir import names, pivot
 from engine.rundir.files import read_file
+from engine.rundir.history import History
 from engine.rundir.lines import LineDecoder
 from engine.rundir.pivot import Pivot
 from engine.rundir.records import Event, LossLine, SampleLine, Status, decode
@@ -41,6 +44,7 @@ class Update:
     """What changed since the one before. None and empty: nothing. `…_fresh`: forget what came before."""
 
     loss: tuple[LossLine, ...] = ()
+    older: History | None = None  # goes in front of what there is, after `loss`
     samples: tuple[SampleLine, ...] = ()
     archived: tuple[SampleLine, ...] = ()  # of phases that are over, oldest first; more of them
     events: tuple[Event, ...] = ()
@@ -56,6 +60,7 @@ class Update:
     pivot: tuple[Pivot, ...] | None = None  # the one that is asked for, or none of them
     files: frozenset[int] | None = None  # steps of the checkpoint files that are there
     sizes: dict[int, int] | None = None  # their bytes
+    text_ratios: dict[str, float] | None = None  # arm -> bytes that a held-out token stands for
     bad: int = 0  # damaged lines so far, in all files
     loaded: float = 1.0  # part of .loss.json that was read
     problems: tuple[str, ...] = ()  # what can't be read now; whole list, cleaned
@@ -129,9 +134,9 @@ class Feed:
         if not self._free.wait(TICK):
             return False
         try:
-            update, more = self._reader.look()
+            update, more = self._reader.next()
         except Exception as e:  # noqa: BLE001  shown in the dashboard, and tried again
-            update, more = Update(problems=(clean(f"feed: {type(e).__name__}: {e}"),)), False
+            update, more = self._reader.failed(e), False
         if update is not None:
             self._free.clear()
             self._update = update
@@ -145,8 +150,9 @@ class Reader:
     def __init__(self, run_dir: Path, runner: Runner) -> None:
         self._run_dir, self._runner = run_dir, runner
         self._files: dict[str, Follower] = {
-            n: Follower(run_dir / n) for n in (names.LOSS, names.SAMPLES, names.EVENTS)
+            n: Follower(run_dir / n) for n in (names.SAMPLES, names.EVENTS)
         }
+        self._loss = LossLog(run_dir / names.LOSS)
         self._files[names.LOG] = Follower(run_dir / names.LOG, tail=_LOG_TAIL)
         self._decoders: dict[str, Any] = {}
         self._log_rest = b""
@@ -155,13 +161,29 @@ class Reader:
         self._seen: dict[str, tuple[int, int, int] | None] = {}
         self._trainer: TrainerState | None = None
         self._probe: Probe | None = None
-        self._next_resources = 0.0
+        self._next_look = self._next_resources = 0.0
+        self._looked = False
         self._problems: dict[str, str] = {}
         self._last = Update()
 
     def close(self) -> None:
         for f in self._files.values():
             f.close()
+        self._loss.close()
+
+    def next(self) -> tuple[Update | None, bool]:
+        """A look, or, between looks, older lines of a long history; and whether there is more to read at once."""
+        now = time.monotonic()
+        if self._loss.behind and now < self._next_look:
+            return self._older()
+        self._next_look = now + TICK
+        return self.look()
+
+    def failed(self, e: Exception) -> Update:
+        """What is shown of an error that nobody thought of."""
+        problems = (clean(f"feed: {type(e).__name__}: {e}"),)
+        self._last = Update(bad=self._last.bad, loaded=self._last.loaded, problems=problems)
+        return self._last
 
     def look(self) -> tuple[Update | None, bool]:
         """(what changed, whether there is more to read at once); None where nothing did."""
@@ -172,8 +194,7 @@ class Reader:
         archived = self._archived()
         samples = self._records(names.SAMPLES, SampleLine, fresh)
         log = self._log_lines(fresh)
-        loss = self._records(names.LOSS, LossLine, fresh)
-        loaded = self._files[names.LOSS].loaded
+        loss = self._loss_lines(fresh)
         update = Update(
             loss=tuple(loss),
             samples=tuple(samples),
@@ -181,14 +202,42 @@ class Reader:
             events=tuple(events),
             log=tuple(log),
             fresh=frozenset(fresh),
-            bad=self._bad + sum(d.bad for d in self._decoders.values()),
-            loaded=loaded,
+            bad=self._bad_lines(),
+            loaded=self._loss.loaded,
             problems=tuple(self._problems.values()),
             **changed,
         )
         quiet = Update(bad=self._last.bad, loaded=self._last.loaded, problems=self._last.problems)
         self._last = update
-        return (None if update == quiet else update), any(f.loaded < 1.0 for f in self._files.values())
+        self._looked = True
+        more = self._loss.behind or self._loss.more or any(f.loaded < 1.0 for f in self._files.values())
+        return (None if update == quiet else update), more
+
+    def _older(self) -> tuple[Update, bool]:
+        older, more = None, True
+        try:
+            older = self._loss.older()
+            self._problems.pop(names.LOSS, None)
+        except OSError as e:
+            self._problem(names.LOSS, e)
+            more = False  # tried again after a while
+        problems = tuple(self._problems.values())
+        self._last = Update(older=older, bad=self._bad_lines(), loaded=self._loss.loaded, problems=problems)
+        return self._last, more
+
+    def _loss_lines(self, fresh: set[str]) -> list[LossLine]:
+        try:
+            lines, again = self._loss.look()
+            self._problems.pop(names.LOSS, None)
+        except OSError as e:
+            self._problem(names.LOSS, e)
+            return []
+        if again:
+            fresh.add(names.LOSS)
+        return lines
+
+    def _bad_lines(self) -> int:
+        return self._bad + self._loss.bad + int(sum(d.bad for d in self._decoders.values()))
 
     def _archived(self) -> list[SampleLine]:
         """The audits of phases that pivots have put into the archive since the last look."""
@@ -263,6 +312,12 @@ class Reader:
                 self._problems.pop(names.STATE, None)
             except (OSError, ValueError) as e:
                 self._problem(names.STATE, e)
+        if self._moved(heldout.MANIFEST) is not None:
+            try:
+                out["text_ratios"] = heldout.bytes_per_token(self._run_dir)
+                self._problems.pop(heldout.MANIFEST, None)
+            except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as e:
+                self._problem(heldout.MANIFEST, e)
         return out | self._pivot()
 
     def _pivot(self) -> dict[str, Any]:
@@ -303,7 +358,7 @@ class Reader:
             trainer = self._runner.poll()
             if trainer != self._trainer:
                 out["trainer"] = self._trainer = trainer
-            if self._files[names.LOSS].loaded == 1.0 and time.monotonic() >= self._next_resources:
+            if self._looked and time.monotonic() >= self._next_resources:
                 out |= self._slow(trainer)
             self._problems.pop("machine", None)
         except Exception as e:  # noqa: BLE001  shown; the run's files are followed all the same

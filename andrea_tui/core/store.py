@@ -8,14 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from andrea_tui.core import alerts, audits, fmt
 from andrea_tui.core import checkpoints as saved
+from andrea_tui.core.baseline import BLOCK
+from andrea_tui.core.course import Course
+from andrea_tui.core.deep import DeepHistory
 from andrea_tui.core.ema import DECAYS, DEFAULT, Ema
 from andrea_tui.core.feed import Update
 from andrea_tui.core.finding import Finding
 from andrea_tui.core.health import Health
 from andrea_tui.core.journal import Journal
+from andrea_tui.core.heldout import Heldout
+from andrea_tui.core.lens import WHOLE, Lens
+from andrea_tui.core.marks import mark
 from andrea_tui.core.mix import mix_view
 from andrea_tui.core.noticed import Noticed
 from andrea_tui.core.rates import Rates, rates
@@ -29,7 +36,9 @@ from andrea_tui.core.views import (
     ChartView,
     CheckpointsView,
     EventsView,
+    LineAt,
     LineView,
+    Mark,
     MiniView,
     MixView,
     NumbersView,
@@ -40,7 +49,7 @@ from andrea_tui.runner import TrainerState
 from engine.config import Config, Policy
 from engine.mix.state import State as MixState
 from engine.rundir import names
-from engine.rundir.history import History, canonical_samples
+from engine.rundir.history import canonical_samples
 from engine.rundir.pivot import Pivot
 from engine.rundir.records import Event, SampleLine, Status
 
@@ -51,8 +60,7 @@ class Store:
     def __init__(self, run_dir: Path, watch: bool = False) -> None:
         self.run_dir, self.watch = run_dir, watch
         self.revision = 0
-        self.history = History()
-        self.ema = Ema()
+        self.course = Course()
         self.samples: list[SampleLine] = []
         self.archived: list[SampleLine] = []  # of phases that are over
         self.events: list[Event] = []
@@ -75,25 +83,39 @@ class Store:
         self.asked: tuple[str, float] | None = None  # what a person asked for, and when
         self.told: tuple[str, float, str] | None = None  # what came of it, when, and its tone
         self.error = ""  # of a command that failed
-        self._best: tuple[float, int] | None = None
-        self._lost = 0
-        self._phases: list[int] = []  # last step before each change of phase
         self._rates = Rates()
         self._audits: tuple[Audit, ...] = ()
         self.mix_state: MixState | None = None
         self.pivot: Pivot | None = None  # that is asked for, or under way
         self.findings: tuple[Finding, ...] = ()
         self._health, self._noticed = Health(), Noticed()
+        self._marks: tuple[Mark, ...] = ()
+        self._heldout = Heldout()
+        self.text_ratios: dict[str, float] = {}  # arm -> bytes a held-out token stands for
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether all was read and `work` is left to do."""
+        return self.loaded >= 1.0 and not self.course.settled
+
+    @property
+    def history(self) -> DeepHistory:
+        return self.course.history
+
+    @property
+    def ema(self) -> Ema:
+        return self.course.ema
 
     # ---- in
 
     def apply(self, u: Update) -> None:
         self.revision += 1
         if names.LOSS in u.fresh:
-            self.history, self.ema = History(), Ema(self.ema.decay)
-            self._best, self._lost, self._phases = None, 0, []
+            self.course = Course(self.ema.decay)
         if u.loss:
-            self._refold(self.history.extend(u.loss))
+            self.course.extend(u.loss)
+        if u.older is not None:
+            self.course.prepend(u.older)
         if names.SAMPLES in u.fresh:
             self.samples = []
         if u.samples:
@@ -102,13 +124,14 @@ class Store:
         if u.samples or u.archived or names.SAMPLES in u.fresh:
             self._audits = audits.audits([*self.archived, *self.samples])
         if names.EVENTS in u.fresh:
-            self.events = []
+            self.events, self._marks = [], ()
             self.journal, self._saved = Journal(), saved.Checkpoints()
         self.events += u.events
         self.journal.add(u.events)
         for row in self._noticed.rows if names.EVENTS in u.fresh else ():
             self.journal.insert(row)
         self._saved.add(u.events)
+        self._marks += tuple(m for e in u.events if (m := mark(e)))
         self._confirm(u.events)
         if u.log or names.LOG in u.fresh:
             kept = [] if names.LOG in u.fresh else self.log
@@ -121,6 +144,7 @@ class Store:
         self.config = u.config or self.config
         self.policy = u.policy or self.policy
         self.mix_state = u.mix or self.mix_state
+        self.text_ratios = self.text_ratios if u.text_ratios is None else u.text_ratios
         if u.pivot is not None:
             self.pivot = u.pivot[0] if u.pivot else None
         self.files = self.files if u.files is None else u.files
@@ -128,8 +152,19 @@ class Store:
         self.bad, self.loaded, self.problems = u.bad, u.loaded, u.problems
         if u.loss or u.status or u.fresh:
             self._rates = rates(self.history, self.status)
-        if self.loading is None:  # of a part of the history, a best is not the best
-            self._look_after_health()
+        self.work()
+
+    def work(self) -> bool:
+        """Some of what a long history leaves to do; whether there is more. Between two calls keys have their turn."""
+        if self.loaded < 1.0:  # of a part of the history, a best is not the best
+            return False
+        self.course.whole()
+        if self.course.work():
+            return True
+        self.revision += 1
+        self._look_after_health()
+        self._heldout.follow(self.history.bpb, self.text_ratios, self._shares_before)
+        return False
 
     def _look_after_health(self) -> None:
         shut = frozenset(a for a, x in self.mix_state.arms.items() if x.cap == 0) if self.mix_state else None
@@ -142,13 +177,18 @@ class Store:
         for row in self._noticed.look(self.findings, self.history, time.time()):
             self.journal.insert(row)
 
+    def _shares_before(self, step: int) -> dict[str, float]:
+        """Of the rows in about 128 steps before."""
+        end = int(np.searchsorted(self.history.step, step)) // BLOCK
+        levels = self._health.levels
+        return levels.shares(2, end) if 0 < end <= levels.blocks else {}
+
     def smooth(self, by: int) -> float:
         """Less or more smoothing; returns the new d."""
         i = DECAYS.index(self.ema.decay) if self.ema.decay in DECAYS else DECAYS.index(DEFAULT)
-        self.ema = Ema(DECAYS[min(max(i + by, 0), len(DECAYS) - 1)])
-        self._best = None
-        self._refold(0)
+        self.course.smooth(DECAYS[min(max(i + by, 0), len(DECAYS) - 1)])
         self.revision += 1
+        self.work()
         return self.ema.decay
 
     def ask(self, text: str) -> None:
@@ -163,27 +203,6 @@ class Store:
     def fail(self, text: str) -> None:
         self.asked, self.error = None, clean(text)
         self.revision += 1
-
-    def _refold(self, first: int) -> None:
-        self.ema.extend(self.history.loss, first)
-        values = self.ema.values
-        if self._best is not None and self._best[1] >= first:
-            self._best = None
-        start = 0 if self._best is None else first
-        part = values[start:]
-        if len(part) and (part == part).any():
-            i = int(np.nanargmin(part))
-            if self._best is None or part[i] < self._best[0]:
-                self._best = (float(part[i]), start + i)
-        loss = self.history.loss
-        self._lost = int((loss != loss).sum())
-        self._note_phases(max(0, first - 1))
-
-    def _note_phases(self, first: int) -> None:
-        """Where the phase changes, looked for again from index `first` on."""
-        step, phase = self.history.step[first:], self.history.phase[first:]
-        at = np.flatnonzero(phase[1:] != phase[:-1])
-        self._phases = [s for s in self._phases if s < step[0]] + step[at].tolist() if len(step) else []
 
     def _confirm(self, events: tuple[Event, ...]) -> None:
         for e in events:
@@ -208,7 +227,7 @@ class Store:
     @property
     def loading(self) -> int | None:
         """Per cent of the history that was read; None: all."""
-        return None if self.loaded >= 1.0 else int(self.loaded * 100)
+        return None if self.loaded >= 1.0 and self.course.settled else min(99, int(self.loaded * 100))
 
     @property
     def name(self) -> str:
@@ -238,49 +257,65 @@ class Store:
         return NumbersView(
             decay=self.ema.decay,
             ema=float(self.ema.values[-1]) if n else None,
-            best=self._best[0] if self._best else None,
-            best_step=int(h.step[self._best[1]]) if self._best else 0,
+            best=self.course.best[0] if self.course.best else None,
+            best_step=self.course.best[1] if self.course.best else 0,
             loss=float(h.loss[-1]) if n else None,
             lr=float(h.lr[-1]) if n else None,
             gnorm=float(h.gnorm[-1]) if n else None,
             per_minute=60 / r.step_time if r.step_time and going else None,
             tokens=r.tokens if going else None,
             mfu=r.mfu if going else None,
-            lost=self._lost,
+            lost=self.course.lost,
         )
 
     def chart_view(self) -> ChartView:
         h = self.history
         return ChartView(
             revision=self.revision if self.loading is not None else hash((len(h), h.last, self.ema.decay,
-                                                                          float(h.t[-1]) if len(h) else 0)),
+                                                                          float(h.t[-1]) if len(h) else 0,
+                                                                          len(self._heldout.points))),
             step=h.step,
             loss=h.loss,
             ema=self.ema.values,
             decay=self.ema.decay,
             checkpoints=tuple(self._saved.there(self.files)),
-            phases=tuple(self._phases[-50:]),
+            phases=tuple(self.course.phases[-50:]),
             phase_names=tuple((e.step, clean(str(e.info.get("old", ""))), clean(str(e.info.get("new", ""))))
                               for e in self.events if e.event == "pivot"),
             loading=self.loading,
+            t=h.t,
+            tokens_per_step=self.status.tokens_per_step if self.status else 0,
+            marks=self._marks,
+            heldout=self._heldout.points,
+            at=self.line_at,
         )  # fmt: skip
 
-    def minis(self) -> tuple[MiniView, MiniView, MiniView]:
+    def line_at(self, step: int) -> LineAt | None:
+        """What the step's line says; None where there is none."""
+        h = self.history
+        i = h.index(step)
+        if i is None:
+            return None
+        drawn = [a for a in h.arms if h.rows(a)[i] > 0]
+        arms = tuple((clean(a), int(h.rows(a)[i]), float(h.rloss(a)[i])) for a in drawn) if i >= h.kept else None
+        return LineAt(step, float(h.loss[i]), float(self.ema.values[i]), float(h.lr[i]), float(h.gnorm[i]),
+                      int(h.phase[i]), int(h.seg[i]), float(h.t[i]), float(h.dt[i]), arms)  # fmt: skip
+
+    def minis(self, lens: Lens = WHOLE, x: NDArray[np.int32] | None = None) -> tuple[MiniView, MiniView, MiniView]:
+        """`x`: the coordinate of each step on the axis of the loss chart, if that is not the step."""
         h, r = self.history, self.rates()
-        revision = hash((len(h), h.last))
+        revision = hash((len(h), h.last, len(x) if x is not None else 0))
+        at = h.step if x is None or len(x) != len(h) else x
         per_step = self.status.tokens_per_step if self.status else 0
-        dt = h.dt.astype("f8")
-        dt[dt <= 0] = float("nan")
-        speed = (per_step or 60) / dt
-        last = f"{fmt.short(r.tokens)} tok/s" if r.tokens else fmt.NA
+        speed = f"{fmt.short(r.tokens)} tok/s" if r.tokens else fmt.NA
         if not per_step:
-            last = f"{fmt.number(60 / r.step_time, 2)}/min" if r.step_time else fmt.NA
+            speed = f"{fmt.number(60 / r.step_time, 2)}/min" if r.step_time else fmt.NA
+        lr, gnorm = (fmt.number(float(c[-1])) if len(h) else fmt.NA for c in (h.lr, h.gnorm))
+        name = "tokens/s" if per_step else "steps/min"
         return (
-            MiniView("lr", revision, h.step, h.lr, fmt.number(float(h.lr[-1])) if len(h) else fmt.NA),
-            MiniView(
-                "grad norm", revision, h.step, h.gnorm, fmt.number(float(h.gnorm[-1])) if len(h) else fmt.NA
-            ),
-            MiniView("tokens/s" if per_step else "steps/min", revision, h.step, speed, last),
+            MiniView("lr", revision, at, h.lr, lr, None, lens),
+            MiniView("grad norm", revision, at, h.gnorm, gnorm, None, lens),
+            MiniView(name, revision, at, h.dt, speed, per_step or 60, lens),
         )
 
     def mix_view(self) -> MixView:

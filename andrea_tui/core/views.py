@@ -1,10 +1,12 @@
 """What each widget is shown: frozen, all text cleaned. Equal views draw the same cells."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from andrea_tui.core.lens import WHOLE, Lens
 from andrea_tui.core.journal import EventRow as EventRow
 from andrea_tui.core.journal import Journal
 from andrea_tui.core.resources import Resources
@@ -44,6 +46,32 @@ class NumbersView:
 
 
 @dataclass(frozen=True)
+class LineAt:
+    """What is known of one step."""
+
+    step: int
+    loss: float  # nats per token; NaN: not finite
+    ema: float
+    lr: float
+    gnorm: float
+    phase: int
+    seg: int
+    t: float  # seconds since 1970
+    dt: float  # seconds
+    arms: tuple[tuple[str, int, float], ...] | None = None  # (name, rows, their loss); None: not kept so far back
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened at a step: one character on the chart's axis, and what it was."""
+
+    step: int
+    sign: str
+    tone: str
+    text: str
+
+
+@dataclass(frozen=True)
 class ChartView:
     """The whole run; the chart picks what it shows. Arrays have one length, one entry a step."""
 
@@ -56,17 +84,24 @@ class ChartView:
     phases: tuple[int, ...] = ()  # last step before each pivot
     phase_names: tuple[tuple[int, str, str], ...] = ()  # (that step, name of the policy before, after)
     loading: int | None = None
+    t: NDArray[np.float64] | None = field(default=None, compare=False)  # seconds since 1970
+    tokens_per_step: int = 0  # 0: not known
+    marks: tuple[Mark, ...] = ()  # by step
+    heldout: tuple[tuple[int, float], ...] = ()  # (step, nats per token), see core/heldout.py
+    at: Callable[[int], LineAt | None] | None = field(default=None, compare=False)  # what a step's line says
 
 
 @dataclass(frozen=True)
 class MiniView:
-    """One small chart of one column."""
+    """One small chart of one column, over the same stretch of the run as the loss."""
 
     title: str
     revision: int
-    step: NDArray[np.int32] = field(compare=False)
+    step: NDArray[np.int32] = field(compare=False)  # or another coordinate
     values: NDArray[np.float64] | NDArray[np.float32] = field(compare=False)
     last: str = ""
+    per: float | None = None  # the values are seconds a step, and this many over them is shown; 0 s is no value
+    lens: Lens = WHOLE
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,16 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from andrea_tui.core import commands
+from andrea_tui.core.marks import MEANING
 
 _MARKS = (
     ("● ■ ▲ ✗ ◌", "training, stopped, stalled, dead, busy with something else"),
     ("× on the axis", "a step without a finite loss; the EMA goes on without it"),
     ("▴ at the top", "a spike that is higher than the axis; ▴ on the axis: a checkpoint"),
+    ("letters there", MEANING),
+    ("○", "held-out loss, mean over the arms by their shares, nats per token"),
     ("┊", "in the chart a pivot; in the mix an arm's floor and cap"),
 )
-
 
 # pane -> title, what it shows and what can be done there
 VIEWS = {

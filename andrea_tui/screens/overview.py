@@ -12,12 +12,14 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from andrea_tui.core import commands
+from andrea_tui.core.away import AwayView
 from andrea_tui.core.store import Store
 from andrea_tui.core.views import FooterView
 from andrea_tui.screens.narrow import NarrowCompositor
 from andrea_tui.screens.plan import PANES, Plan, plan
 from andrea_tui.widgets.alerts import AlertsLine
 from andrea_tui.widgets.audit import AuditPane
+from andrea_tui.widgets.away import AwayPane, rows
 from andrea_tui.widgets.chart import LossChart
 from andrea_tui.widgets.checkpoints import CheckpointsPane
 from andrea_tui.widgets.events import EventsPane
@@ -56,6 +58,7 @@ class Board(Widget):
     full = ""  # the pane that fills the screen
     dead = False
     alerts = False
+    away = 0  # lines that what happened before the attach would like
 
     def __init__(self) -> None:
         super().__init__(id="board")
@@ -67,11 +70,12 @@ class Board(Widget):
 
     def boxes(self, size: Size | None = None) -> Plan:
         w, h = size or self.size
-        return plan(w, h, self.full, self.dead, self.alerts)
+        return plan(w, h, self.full, self.dead, self.alerts, self.away)
 
     def compose(self) -> ComposeResult:
         yield StatusLine("status")
         yield NumbersLine("numbers")
+        yield AwayPane("away")
         yield LossChart("chart")
         yield MixPane("mix")
         yield AuditPane("audit")
@@ -99,6 +103,7 @@ class Overview(Screen[None], inherit_bindings=False):
         self._board = Board()
         self._shown = -1  # revision of the store that is on the screen
         self._next_slow = 0.0
+        self.away: AwayView | None = None  # what happened before the attach, while that is shown
 
     @staticmethod
     def bindings(watch: bool) -> list[BindingType]:
@@ -148,6 +153,7 @@ class Overview(Screen[None], inherit_bindings=False):
         boxes = board.boxes()
         self._show(boxes, "status", lambda: store.status_view(now))
         self._show(boxes, "alerts", lambda: alerts)
+        self._show(boxes, "away", lambda: self.away or AwayView())
         if slow:
             self._next_slow = now + _SLOW
             self._show(boxes, "checkpoints", lambda: store.checkpoints_view(now))
@@ -168,11 +174,18 @@ class Overview(Screen[None], inherit_bindings=False):
         self._show(boxes, "events", lambda: store.events_view(now))
         self._show(boxes, "resources", store.resources_view)
         if "mini0" in boxes:
-            for i, view in enumerate(store.minis()):
+            chart = self.chart
+            for i, view in enumerate(store.minis(chart.lens, chart.coordinates() if chart.view else None)):
                 self._show(boxes, f"mini{i}", lambda view=view: view)  # type: ignore[misc]
         self._show(
             boxes, "footer", lambda: FooterView(commands.footer(store.watch, alive, width, board.full))
         )
+
+    def show_away(self, view: AwayView | None) -> None:
+        """Show it above the chart, or no more."""
+        self.away = view
+        self._board.away = rows(view) if view is not None else 0
+        self._replan()
 
     def _replan(self) -> None:
         # Asked of a child: a widget's layout forgets where its children lie only when one of them asks.

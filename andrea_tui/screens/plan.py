@@ -15,8 +15,9 @@ class Box(NamedTuple):
 Plan = dict[str, Box]
 
 
-def plan(w: int, h: int, full: str = "", dead: bool = False, alerts: bool = False) -> Plan:
-    """`full`: the pane that fills the screen; `dead`: the trainer died, its log gets room; `alerts`: there are some.
+def plan(w: int, h: int, full: str = "", dead: bool = False, alerts: bool = False, away: int = 0) -> Plan:
+    """`full`: the pane that fills the screen; `dead`: the trainer died, its log gets room; `alerts`: there are some;
+    `away`: rows that the news at the attach would like, of the chart's.
 
     Boxes don't overlap and lie within w × h.
     """
@@ -30,18 +31,37 @@ def plan(w: int, h: int, full: str = "", dead: bool = False, alerts: bool = Fals
         boxes = _small(w, h, dead, alerts)
     else:
         boxes = _tiny(w, h)
+    if away and not full:
+        _make_room(boxes, away)
     return {name: b for name, b in boxes.items() if b.w > 0 and b.h > 0}
+
+
+def _make_room(boxes: Plan, rows: int) -> None:
+    """For the news, above the chart: half of it at most."""
+    c = boxes["chart"]
+    rows = min(rows, c.h // 2)
+    boxes["away"], boxes["chart"] = Box(c.x, c.y, c.w, rows), Box(c.x, c.y + rows, c.w, c.h - rows)
 
 
 def _full(w: int, h: int, pane: str) -> Plan:
     if h < 8:
         return {pane: Box(0, 0, w, h)}
-    return {
+    p = {
         "status": Box(0, 0, w, 1),
         pane: Box(0, 1, w, h - 3),
         "alerts": Box(0, h - 2, w, 1),
         "footer": Box(0, h - 1, w, 1),
     }
+    if pane == "chart" and h >= 22 and w >= 60:  # the small charts of the same stretch below it
+        minis = max(6, h // 5)
+        p["chart"] = Box(0, 1, w, h - 3 - minis)
+        p |= _thirds(0, h - 2 - minis, w, minis)
+    return p
+
+
+def _thirds(x: int, y: int, w: int, h: int) -> Plan:
+    third = w // 3
+    return {f"mini{i}": Box(x + i * third, y, third if i < 2 else w - 2 * third, h) for i in range(3)}
 
 
 def _top_and_bottom(w: int, h: int, alert_rows: int) -> Plan:
@@ -61,9 +81,7 @@ def _large(w: int, h: int, dead: bool) -> Plan:
     mix, arms, machine = rest * 11 // 55, rest * 10 // 55, 10
     p = _top_and_bottom(w, h, 2)
     p["chart"] = Box(0, 2, left, chart)
-    third = left // 3
-    for i in range(3):
-        p[f"mini{i}"] = Box(i * third, 2 + chart, third if i < 2 else left - 2 * third, minis)
+    p |= _thirds(0, 2 + chart, left, minis)
     y = 2 + chart + minis
     if dead:
         p["events"] = Box(0, y, left, rest - chart - minis)

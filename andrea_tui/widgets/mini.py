@@ -1,47 +1,74 @@
 """Small charts for the big screen: one column each, over the whole run."""
 
 import math
+from typing import Any
 
 import numpy as np
 
-from andrea_tui.core import decimate, fmt, raster
+from andrea_tui.core import decimate, fmt, lens, raster
 from andrea_tui.core.views import ArmView, MiniView, MixView
 from andrea_tui.widgets.paint import STYLES, Line, Run, boxed, fit, row_of
 from andrea_tui.widgets.pane import Pane
 
 
 class MiniChart(Pane[MiniView]):
-    """A line, its least and greatest value, and the newest in the title."""
+    """Its mean as a line in a faint band from least to greatest, the range at the left, the newest in the title."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._kept = decimate.Kept()
 
     def draw(self, v: MiniView, width: int, height: int) -> list[Line]:
         w, h = max(1, width - 4), max(1, height - 2)
-        lines = _plot(v, w, h) if len(v.step) else [[("no step yet", "dim")]]
+        lines = self._plot(v, w, h) if len(v.step) else [[("no step yet", "dim")]]
         return boxed([(v.title, "title")], v.last, lines, width, height, False)
 
+    def _plot(self, v: MiniView, w: int, h: int) -> list[list[Run]]:
+        label = 7 if w >= 24 else 0
+        cols = w - label
+        window = lens.window_of(v.lens, int(v.step[-1]), cols * 2)
+        data = self._kept.get(
+            lambda x: decimate.means(v.step, v.values, x), v.step, [v.values], window, v.title
+        )
+        if v.per is not None:
+            data = _rate(data, v.per)
+        found = decimate.robust_range(data.line, np.concatenate([data.low, data.high]))
+        if found is None:
+            return [[(fmt.NA, "dim")]]
+        low, high = _padded(*found)
 
-def _plot(v: MiniView, w: int, h: int) -> list[list[Run]]:
-    label = 7 if w >= 24 else 0
-    cols = w - label
-    window = decimate.window(int(v.step[-1]), cols * 2)
-    y = decimate.sampled(v.step, v.values, window)
-    found = decimate.robust_range(y)
-    if found is None:
-        return [[(fmt.NA, "dim")]]
-    low, high = found
-    if (pad := 0.05 * max(abs(low), abs(high)) - (high - low) / 2) > 0:  # noise of a constant is not blown up
+        def y(x: Any) -> Any:
+            return (high - x) / (high - low) * (h * 4 - 1)
+
+        band = raster.codes(raster.spans(y(data.high), y(data.low), h * 4, cols * 2, window.stretch))
+        line = raster.codes(raster.line(y(data.line), h * 4, cols * 2, window.stretch))
+        chars = np.where(line > 0, line, np.where(band > 0, band, raster.SPACE)).astype(np.uint32)
+        styles = np.where(line > 0, STYLES.index("ema"), STYLES.index("raw")).astype(np.int8)
+        for i in np.flatnonzero(data.high > high).tolist():
+            if (col := i * window.stretch // 2) < cols:
+                chars[0, col], styles[0, col] = ord("▴"), STYLES.index("bad")
+        out: list[list[Run]] = []
+        for i in range(h):
+            text = _label(high) if i == 0 else (_label(low) if i == h - 1 else "")
+            axis: list[Run] = [(fit(text, label - 1, right=True) + " ", "dim")] if label else []
+            out.append([*axis, *row_of(chars[i], styles[i])])
+        return out
+
+
+def _padded(low: float, high: float) -> tuple[float, float]:
+    """A range with some height: the noise of a constant is not blown up."""
+    if (pad := 0.05 * max(abs(low), abs(high)) - (high - low) / 2) > 0:
         low, high = low - pad, high + pad
-    if high <= low:
-        low, high = low - 1, high + 1
-    dots = raster.line((high - y) / (high - low) * (h * 4 - 1), h * 4, cols * 2, window.stretch)
-    codes = raster.codes(dots)
-    chars = np.where(codes > 0, codes, raster.SPACE).astype(np.uint32)
-    styles = np.full(chars.shape, STYLES.index("ema"), np.int8)
-    out: list[list[Run]] = []
-    for i in range(h):
-        text = _label(high) if i == 0 else (_label(low) if i == h - 1 else "")
-        axis: list[Run] = [(fit(text, label - 1, right=True) + " ", "dim")] if label else []
-        out.append([*axis, *row_of(chars[i], styles[i])])
-    return out
+    return (low, high) if high > low else (low - 1, high + 1)
+
+
+def _rate(seconds: decimate.Buckets, per: float) -> decimate.Buckets:
+    """Of seconds a step: `per` over them. The mean is over the time, so that it is what was done by what it took."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high, line = (
+            np.where(x > 0, per / x, np.nan) for x in (seconds.high, seconds.low, seconds.line)
+        )
+    return decimate.Buckets(low, high, line, seconds.lost)
 
 
 class ArmLossPane(Pane[MixView]):
