@@ -60,7 +60,6 @@ COMMANDS = (
             views="chart"),
     Command("search", "slash", "find", "Filter the focused list; empty: all of it", "/", 0),
     Command("try_prompt", "t", "", "Try a prompt: a text from any checkpoint; the training notices nothing", "t"),
-    Command("try_prompt", "t", "", "Try a prompt: a text from any checkpoint; the training notices nothing", "t"),
     Command("compare", "c", "", "Compare with another run, branched from this one or before it", "c"),
     Command("away", "w", "", "What happened since my last look", "w"),
     Command("suspend_process", "ctrl+z", "", "To the shell for a moment; fg comes back", "ctrl+z"),
