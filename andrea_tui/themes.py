@@ -30,9 +30,9 @@ def _ansi(name: str, *, primary: str, success: str, warning: str, error: str, da
         name, primary=primary, secondary=primary, accent=primary, success=success, warning=warning, error=error,
         foreground=plain, background=plain, surface=plain, panel=plain, boost=plain, dark=dark, ansi=True,
         variables={
-            **_CURSOR, "border": primary, "border-blurred": plain, "scrollbar": primary, "scrollbar-hover": primary,
-            "scrollbar-active": primary, "scrollbar-background": plain, "scrollbar-background-hover": plain,
-            "scrollbar-background-active": plain,
+            **_CURSOR, "ansi-background": plain, "ansi-foreground": plain, "border": primary, "border-blurred": plain,
+            "scrollbar": primary, "scrollbar-hover": primary, "scrollbar-active": primary,
+            "scrollbar-background": plain, "scrollbar-background-hover": plain, "scrollbar-background-active": plain,
         },
     )  # fmt: skip
 
