@@ -31,7 +31,6 @@ from andrea_tui.core.looks import Looks, log_crash
 from andrea_tui.core.store import Store
 from andrea_tui.core.text import clean
 from andrea_tui.core.tried import Tried
-from andrea_tui.core.tried import Tried
 from andrea_tui.driver import ENDING, CockpitDriver, end_soon
 from andrea_tui.filters import Ascii, NoColour
 from andrea_tui.runner import Runner
@@ -85,7 +84,6 @@ class CockpitApp(App[int]):
         self._stopping = False
         self._mouse_on = mouse
         self.store = Store(run_dir, watch)
-        self._tried = Tried()
         self._tried = Tried()
         self.overview = Overview(self.store)
         self.looks = Looks(run_dir)
@@ -265,13 +263,6 @@ class CockpitApp(App[int]):
         from andrea_tui.screens.compare import CompareScreen  # with plotext, which only it needs
 
         self.push_screen(CompareScreen(self.store))
-
-    def action_try_prompt(self, step: int | None = None) -> None:
-        """A text from the checkpoint of that step, or from the newest."""
-        from andrea_tui.screens.prompt import PromptScreen
-
-        if not isinstance(self.screen, PromptScreen):
-            self.push_screen(PromptScreen(self.store, self._tried, step))
 
     def action_try_prompt(self, step: int | None = None) -> None:
         """A text from the checkpoint of that step, or from the newest."""
