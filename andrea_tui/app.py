@@ -40,6 +40,7 @@ from andrea_tui.screens.overview import Overview
 from andrea_tui.screens.quit import QuitPanel
 from andrea_tui.themes import DARK, THEMES
 from andrea_tui.widgets.audit import AuditPane
+from andrea_tui.widgets.checkpoints import CheckpointsPane
 from andrea_tui.widgets.pane import Jump, Pane
 from engine.errors import BadInput
 from engine.rundir.records import Event
@@ -345,10 +346,34 @@ class CockpitApp(App[int]):
         def search(text: str | None) -> None:
             if text is not None:
                 pane.search(text)
+            if text and not self.overview.full:
+                self.overview.show_full(pane.id or "")
 
         self.push_screen(
             Ask("find", "shows only lines with this text; empty: all", pane.searched or ""), search
         )
+
+    def action_do(self, what: str) -> None:
+        """What one pane alone can do."""
+        focused = self.overview.focused
+        if isinstance(focused, Pane):
+            focused.act(what)
+
+    def on_checkpoints_pane_chosen(self, message: CheckpointsPane.Chosen) -> None:
+        """What can be done with it."""
+        from andrea_tui.screens.checkpoint import CheckpointMenu  # the first frame does not wait for it
+
+        def answer(chosen: tuple[str, int] | None) -> None:
+            match chosen:
+                case ("sample", step):
+                    self.action_try_prompt(step)
+                case ("audit", step):
+                    self.overview.show_full("audit")
+                    self.overview.query_one(AuditPane).goto(step)
+                case ("chart", step):
+                    self.overview.jump(step)
+
+        self.push_screen(CheckpointMenu(self.store, message.step), answer)
 
     def action_goto(self) -> None:
         """Ask for a step and show it in the chart."""

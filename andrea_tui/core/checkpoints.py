@@ -61,7 +61,7 @@ class Checkpoints:
     def there(self, files: frozenset[int] | None) -> dict[int, Event]:
         """step -> its newest checkpoint event, of those whose file is there; None: files are not known yet."""
         if files is None:
-            return {s: e for s, e in self.saved.items() if s not in self._gone}
+            return {s: self.saved[s] for s in sorted(self.saved) if s not in self._gone}
         return {s: self.saved[s] for s in sorted(files) if s in self.saved}
 
     def view(self, sizes: Mapping[int, int] | None, keep: KeepConfig | None, now: float) -> CheckpointsView:

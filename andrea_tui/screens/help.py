@@ -34,15 +34,22 @@ VIEWS = {
     ),
     "audit": (
         "Audit",
-        "What the model writes after the same prompts at every checkpoint. Over the screen: beside an earlier one.",
+        "What the model writes after the same prompts at every checkpoint, those of earlier phases too. Over the "
+        "screen two audits stand side by side: words that the other one lacks are underlined, a measure outside the "
+        "range of real text has a !. Enter lists one prompt through all audits; there Enter puts the chosen one on "
+        "the right. ↑↓ another prompt, ←→ the right audit, [ ] the left one, / a text or a step.",
     ),
     "checkpoints": (
         "Checkpoints",
-        "Every checkpoint that is there, newest first: its step, age, why it was written, its size.",
+        "Every checkpoint, newest first: why it was written, when its bytes were last read back and found as "
+        "recorded, and why it is kept. ✗ marks a file that is gone or has another size without an event that tells "
+        "why. Enter: verify, try a prompt, branch, roll back, its audit, its place in the chart.",
     ),
     "events": (
         "Events",
-        "What happened in this run, and the end of trainer.log. Scrolled up, the view stands still; End follows again.",
+        "All that happened in this run, and the end of trainer.log (e). / keeps lines with a text, ! warnings and "
+        "worse; Esc takes that back. Scrolled up, the view stands still and counts what is new; End follows again. "
+        "Enter shows an event's step in the chart.",
     ),
     "resources": ("Machine", "GPU, CPU, memory, disk, and what the trainer takes of them. n/a says why."),
 }

@@ -12,7 +12,6 @@ import msgspec
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 from textual.widget import Widget
@@ -20,8 +19,8 @@ from textual.widgets import Input
 
 from andrea_tui.core.pivot import Present, Proposal, propose
 from andrea_tui.core.text import clean
-from andrea_tui.widgets.paint import Line, Run, fit
-from andrea_tui.widgets.pane import Pane
+from andrea_tui.widgets.lines import Lines
+from andrea_tui.widgets.paint import Run, fit
 from engine.config import Policy, parse_policy, policy_text
 from engine.data.manifest import token_path
 from engine.errors import BadInput
@@ -41,24 +40,6 @@ _MORE: tuple[tuple[Path_, ...], ...] = (
     (("heldout", "power"),),
 )  # fmt: skip
 _LONG = (("name",), ("warmup_arms",))  # have a row of their own
-
-
-class Lines(Pane[tuple[Line, ...]]):
-    """Lines as they are; as high as they are many."""
-
-    DEFAULT_CSS = "Lines { height: auto; width: 100%; }"
-
-    def draw(self, view: tuple[Line, ...], width: int, height: int) -> list[Line]:
-        return list(view)
-
-    def show(self, view: tuple[Line, ...]) -> None:
-        other_height = len(view) != len(self.view or ())
-        super().show(view)
-        if other_height:
-            self.refresh(layout=True)
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self.view or ())
 
 
 class ArmCell(Lines):

@@ -18,7 +18,7 @@ from textual.widget import Widget
 from andrea_tui.core.store import Store
 from andrea_tui.runner import Runner
 from andrea_tui.screens import pivot_text
-from andrea_tui.screens.pivot_form import Lines
+from andrea_tui.widgets.lines import Lines
 from andrea_tui.widgets.paint import Line
 from engine.errors import BadInput
 from engine.rundir import names, pivot

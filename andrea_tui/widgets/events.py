@@ -67,7 +67,7 @@ class EventsPane(ListPane[EventsView]):
 
     def draw(self, v: EventsView, width: int, height: int) -> list[Line]:
         inner, rows = width - 4, max(1, height - 2)
-        if self.full or not self.follows:
+        if self.full or not self.follows or self.searched or self.worse:
             lines = self._list(v, rows, inner)
             title, right = self._title(v), f"{self.fresh:,} new ↓" if self.fresh else ""
             if not right:
