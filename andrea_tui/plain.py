@@ -96,6 +96,8 @@ def _follow(
         printer.look()
         for update in feed.take():
             store.apply(update)
+            while store.unsettled:
+                store.work()
             seen = seen or update.trainer is not None
         for e in store.events[shown:]:
             if e.t >= since - 1:

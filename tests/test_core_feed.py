@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from andrea_tui.core.ema import fold
 from andrea_tui.core.feed import Feed, Reader, Update
 from andrea_tui.core.store import Store
 from andrea_tui.runner import Runner, TrainerState
@@ -71,23 +73,32 @@ def test_it_follows_what_is_appended_torn_and_replaced(rig: Rig, tmp_path: Path)
 
 def test_a_long_history_comes_in_parts_and_says_so(rig: Rig, tmp_path: Path) -> None:
     write(tmp_path / ".loss.json", range(1, 20_001))
-    seen: list[int | None] = []
+    seen: list[tuple[int | None, int, int, float | None]] = []
     rig.feed.start()
 
     def done(s: Store) -> bool:
-        seen.append(s.loading)
-        return s.history.last == 20_000
+        seen.append((s.loading, len(s.history), s.history.last, s.numbers_view(0).best))
+        return s.revision > 0 and s.loading is None
 
     rig.until(done)
-    assert len({x for x in seen if x is not None}) >= 2
-    assert seen[-1] is None
+    parts = [x for x in seen if x[0] is not None and x[1]]
+    assert len({n for _, n, _, _ in parts}) >= 2
+    assert all(last == 20_000 and best is None for _, _, last, best in parts)  # newest first
+    assert seen[-1][1:] == (20_000, 20_000, rig.store.numbers_view(0).best)
+    assert np.array_equal(rig.store.ema.values, fold(rig.store.history.loss))
 
 
 def test_while_nobody_takes_its_update_it_reads_no_further_and_still_ends(rig: Rig, tmp_path: Path) -> None:
     write(tmp_path / ".loss.json", range(1, 50_001))
     rig.feed.start()
     assert rig.bell.wait(10)
-    assert sum(len(u.loss) for u in [rig.feed._update] if u) < 50_000
+    waiting = rig.feed._update
+    assert waiting is not None
+    assert len(waiting.loss) < 10_000
+    time.sleep(0.5)
+    assert rig.feed._update is waiting
+    rig.store.apply(next(rig.feed.take()))
+    assert rig.store.loading is not None
     rig.feed.close()
     assert not rig.feed._thread.is_alive()
 

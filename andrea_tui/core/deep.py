@@ -112,7 +112,7 @@ class DeepHistory(History):
         if arm not in self._rows:
             self._rows[arm] = self.new_column(np.int32)
             self._rloss[arm] = self.new_column(np.float32)
-            _deep(self._rows[arm]).prepend(have, [], have + most)
+            _deep(self._rows[arm]).prepend(have, (), have + most)
             _deep(self._rloss[arm]).prepend(have, np.full(have - self.kept, np.nan, np.float32), have + most)
         if arm in part.arms:
             rows, rloss = part.rows(arm), part.rloss(arm)
@@ -128,6 +128,8 @@ class DeepHistory(History):
             self._drop(len(self) - KEEP)
         if cut < self.kept:
             self._keep_from(cut)
+        if cut == 0:
+            self._before, self._sums = {}, {}
         super()._replace_from(cut, lines)
 
     def _drop(self, first: int) -> None:

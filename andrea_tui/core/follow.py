@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.rundir.files import open_regular
+from engine.rundir.records import MAX_LINE
 
 PIECE = 1 << 18
 
@@ -49,12 +50,12 @@ class Follower:
             if piece := self._next(os.fstat(self._fd).st_size):
                 return piece
             self.close()
-            self._open()
             self._fresh = True
+            self._open()
         else:
             self.size = info.st_size
         if self.size < self.offset:
-            self.offset, self._fresh = 0, True
+            self.restart()
         return self._next(self.size)
 
     def close(self) -> None:
@@ -70,6 +71,10 @@ class Follower:
             self.offset = max(0, self.size - self._tail)
             self._tail = None
 
+    def restart(self) -> None:
+        """Read it again; the next piece says so."""
+        self.offset, self._fresh = 0, True
+
     def _next(self, size: int) -> Piece | None:
         fresh = self._fresh
         if self._fd is None or (self.offset >= size and not fresh):
@@ -78,3 +83,62 @@ class Follower:
         self.offset += len(data)
         self._fresh = False
         return Piece(data, fresh) if data or fresh else None
+
+
+class NewestFirst(Follower):
+    """Follows a file of lines from its end on; `older` reads what lies before, backwards and whole lines at a time."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._start = 0  # what lies before was not read yet
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is older text to read; none while a piece is due that says "fresh"."""
+        return self._start > 0 and not self._fresh
+
+    @property
+    def loaded(self) -> float:
+        return 1.0 if self.offset >= self.size and not self._start else (self.offset - self._start) / self.size
+
+    def older(self) -> bytes:
+        """The lines before those that were read, about PIECE bytes of them; empty where there are none (any more).
+
+        A line longer than MAX_LINE is no record: one that does not parse either stands for it. Raises OSError.
+        """
+        fd, end = self._fd, self._start
+        if fd is None or not self.behind:
+            return b""
+        near = max(0, end - PIECE)
+        start = self._line_start(near)
+        giant = near - start > MAX_LINE
+        at = near if giant else start
+        data = os.pread(fd, end - at, at)
+        if len(data) < end - at:  # it was cut meanwhile
+            self.restart()
+            return b""
+        self._start = start
+        return b"\0" + data[data.index(b"\n") :] if giant else data
+
+    def restart(self) -> None:
+        super().restart()
+        self.size = os.fstat(self._fd).st_size if self._fd is not None else 0
+        self._begin_at_the_end()
+
+    def _open(self) -> None:
+        super()._open()
+        self._begin_at_the_end()
+
+    def _begin_at_the_end(self) -> None:
+        self.offset = self._start = self._line_start(max(0, self.size - PIECE))
+
+    def _line_start(self, at: int) -> int:
+        """Where the line begins that the byte at that offset belongs to."""
+        assert self._fd is not None
+        while at > 0:
+            first = max(0, at - PIECE)
+            found = os.pread(self._fd, at - first, first).rfind(b"\n")
+            if found >= 0:
+                return first + found + 1
+            at = first
+        return 0

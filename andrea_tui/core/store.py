@@ -19,8 +19,8 @@ from andrea_tui.core.ema import DECAYS, DEFAULT, Ema
 from andrea_tui.core.feed import Update
 from andrea_tui.core.finding import Finding
 from andrea_tui.core.health import Health
-from andrea_tui.core.journal import Journal
 from andrea_tui.core.heldout import Heldout
+from andrea_tui.core.journal import Journal
 from andrea_tui.core.lens import WHOLE, Lens
 from andrea_tui.core.marks import mark
 from andrea_tui.core.mix import mix_view
@@ -252,13 +252,14 @@ class Store:
 
     def numbers_view(self, now: float) -> NumbersView:
         h, r = self.history, self.rates()
+        best = self.course.best if self.loading is None else None
         going = self.state(now).alive
         n = len(h)
         return NumbersView(
             decay=self.ema.decay,
             ema=float(self.ema.values[-1]) if n else None,
-            best=self.course.best[0] if self.course.best else None,
-            best_step=self.course.best[1] if self.course.best else 0,
+            best=best[0] if best else None,
+            best_step=best[1] if best else 0,
             loss=float(h.loss[-1]) if n else None,
             lr=float(h.lr[-1]) if n else None,
             gnorm=float(h.gnorm[-1]) if n else None,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea_tui.core.lens import WHOLE, Lens
 from andrea_tui.core.journal import EventRow as EventRow
 from andrea_tui.core.journal import Journal
+from andrea_tui.core.lens import WHOLE, Lens
 from andrea_tui.core.resources import Resources
 from andrea_tui.core.state import State
 

@@ -1,0 +1,88 @@
+"""`.loss.json`, newest first: what is appended as it comes, and what lies before, piece by piece, backwards.
+
+Read backwards the canonical rule is simple: a line counts iff its step is smaller than that of every line after it.
+"""
+
+from pathlib import Path
+
+from andrea_tui.core.deep import KEEP
+from andrea_tui.core.follow import NewestFirst
+from engine.rundir.history import History
+from engine.rundir.lines import LineDecoder
+from engine.rundir.records import LossLine
+
+_PIECES = 2  # in one look
+_NONE = 2**31  # above every step
+
+
+class LossLog:
+    """Raises OSError where the file can't be read. What `look` and `older` return is to be applied in their order."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = NewestFirst(path)
+        self._bad = 0  # of files that were replaced
+        self._first = _NONE  # the smallest step of all lines that were read
+        self._high = 0  # the furthest step that the history reached
+        self._newer, self._older = LineDecoder(LossLine), LineDecoder(LossLine)
+
+    @property
+    def bad(self) -> int:
+        """Lines that don't parse."""
+        return self._bad + self._newer.bad + self._older.bad
+
+    @property
+    def loaded(self) -> float:
+        """Part of the file that was read, 0 to 1."""
+        return self._file.loaded
+
+    @property
+    def behind(self) -> bool:
+        """Whether there are older lines to read."""
+        return self._file.behind
+
+    @property
+    def more(self) -> bool:
+        """Whether there are appended lines to read at once."""
+        return self._file.offset < self._file.size
+
+    def look(self) -> tuple[list[LossLine], bool]:
+        """(the next lines, whether the file starts again: what was read before does not count any more)."""
+        out: list[LossLine] = []
+        fresh = False
+        for _ in range(_PIECES):
+            try:
+                piece = self._file.read()
+            except OSError:
+                if out or fresh:  # these first
+                    break
+                raise
+            if piece is None:
+                break
+            if piece.fresh:
+                self._bad = self.bad
+                self._newer, self._older = LineDecoder(LossLine), LineDecoder(LossLine)
+                self._first, self._high = _NONE, 0
+                fresh = True
+                out.clear()
+            out += self._newer.feed(piece.data)
+        if out:
+            low = min(x.step for x in out)
+            if self._first < low <= self._high - KEEP // 2:
+                # It went far back: of the steps that are the newest now few have their rows kept. Read it again.
+                self._file.restart()
+                return [], fresh
+            self._first = min(self._first, low)
+            self._high = max(self._high, out[-1].step)
+        return out, fresh
+
+    def older(self) -> History:
+        """The canonical part of the lines before those that were read."""
+        part = History()
+        data = self._file.older()
+        part.extend([x for x in self._older.feed(data) if x.step < self._first])
+        if len(part):
+            self._first = int(part.step[0])
+        return part
+
+    def close(self) -> None:
+        self._file.close()
