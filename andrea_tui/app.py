@@ -466,7 +466,7 @@ class CockpitApp(App[int]):
                 yield SystemCommand(
                     c.help.split(";")[0], f"key {c.shown}" if c.shown else "", partial(self._run, c.action)
                 )
-        for name in THEMES:
+        for name in () if self.no_color else THEMES:
             yield SystemCommand(f"Theme: {name}", "", partial(self.action_set_theme, name))
 
     async def _run(self, action: str) -> None:

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from rich.color import ColorType
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
@@ -20,7 +21,10 @@ class Ascii(LineFilter):
 
 
 class NoColour(LineFilter):
-    """No colour at all, not even the default one; bold, dim, reverse and underline stay."""
+    """No colour at all, not even the default one; bold, dim, reverse and underline stay.
+
+    What a theme of the terminal's own colours gives a background, as the cursor and what is chosen, is reversed.
+    """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(text, style and _without(style), control) for text, style, control in segments]
@@ -28,5 +32,9 @@ class NoColour(LineFilter):
 
 @lru_cache(1024)
 def _without(style: Style) -> Style:
+    out = style.without_color
+    behind = style.bgcolor
+    if behind is not None and behind.type is ColorType.STANDARD:
+        out += Style(reverse=True)
     # Rich's own way forgets what a click on the cell means.
-    return style.without_color + Style.from_meta(style.meta) if style.meta else style.without_color
+    return out + Style.from_meta(style.meta) if style.meta else out

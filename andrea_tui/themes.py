@@ -20,17 +20,20 @@ COLOUR_BLIND_SAFE = Theme(
     accent="#56b4e9", foreground="#e6e6e6", background="#101418", surface="#171c22", panel="#1d242c", dark=True,
 )  # fmt: skip
 
-_CURSOR = {"input-cursor-text-style": "reverse", "block-cursor-text-style": "bold reverse",
-           "block-cursor-foreground": "ansi_default", "block-cursor-background": "ansi_default"}  # fmt: skip
 
-
-def _ansi(name: str, *, primary: str, success: str, warning: str, error: str, dark: bool) -> Theme:
+def _ansi(name: str, *, primary: str, on: str, success: str, warning: str, error: str, dark: bool) -> Theme:
+    """`on`: what is legible on `primary`, for the cursor and what is chosen."""
     plain = "ansi_default"
     return Theme(
         name, primary=primary, secondary=primary, accent=primary, success=success, warning=warning, error=error,
         foreground=plain, background=plain, surface=plain, panel=plain, boost=plain, dark=dark, ansi=True,
         variables={
-            **_CURSOR, "ansi-background": plain, "ansi-foreground": plain, "border": primary, "border-blurred": plain,
+            "ansi-background": plain, "ansi-foreground": plain,
+            "block-cursor-foreground": on, "block-cursor-background": primary,
+            "block-cursor-blurred-foreground": on, "block-cursor-blurred-background": primary,
+            "input-cursor-foreground": on, "input-cursor-background": primary, "input-cursor-text-style": "none",
+            "input-selection-foreground": on, "input-selection-background": primary,
+            "border": primary, "border-blurred": plain,
             "scrollbar": primary, "scrollbar-hover": primary, "scrollbar-active": primary,
             "scrollbar-background": plain, "scrollbar-background-hover": plain, "scrollbar-background-active": plain,
         },
@@ -38,15 +41,12 @@ def _ansi(name: str, *, primary: str, success: str, warning: str, error: str, da
 
 
 ANSI = _ansi(
-    "ansi", primary="ansi_cyan", success="ansi_green", warning="ansi_bright_yellow", error="ansi_bright_red", dark=True
+    "ansi", primary="ansi_cyan", on="ansi_black", success="ansi_green", warning="ansi_bright_yellow",
+    error="ansi_bright_red", dark=True,
 )  # fmt: skip
 ANSI_LIGHT = _ansi(
-    "ansi-light",
-    primary="ansi_blue",
-    success="ansi_blue",
-    warning="ansi_magenta",
-    error="ansi_red",
-    dark=False,
-)
+    "ansi-light", primary="ansi_blue", on="ansi_bright_white", success="ansi_blue", warning="ansi_magenta",
+    error="ansi_red", dark=False,
+)  # fmt: skip
 
 THEMES = {t.name: t for t in (DARK, LIGHT, COLOUR_BLIND_SAFE, ANSI, ANSI_LIGHT)}

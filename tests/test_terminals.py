@@ -52,20 +52,27 @@ def tour(run: Path, *args: str, env: dict[str, str]) -> bytes:
     with Terminal(str(run), *args, env=env) as t:
         t.wait(SHOWN)
         for key, seen in (
-            ("?", "Next pane"), ("\x10", "Theme: light"), ("p", "1 policy . 2 when"),
+            ("?", "Next pane"), ("\x10", "key shift.Tab"), ("p", "1 policy . 2 when"),
             ("q", "stopping the training cleanly in [1-5] s"),
         ):  # fmt: skip
             t.send(key)
             if key == "\x10":  # ctrl+p, the palette
                 t.wait("(?i)search")
-                t.send("theme")
+                t.send("pane")
             t.wait(seen)
+            if key == "\x10" and "NO_COLOR" in env:
+                assert "Next pane" in reversed_text(t)  # what is chosen
             t.send("\x1b")
             t.wait(rf"(?s)\A(?!.*({seen}))")  # before the next key: Esc and a key at once are another key
         t.send("d")
         assert t.ended() == 0
         assert t.restored()
         return t.raw
+
+
+def reversed_text(t: Terminal) -> str:
+    rows = (t.screen.buffer[y] for y in range(t.screen.lines))
+    return "".join(row[x].data for row in rows for x in range(t.screen.columns) if row[x].reverse)
 
 
 def sgr(raw: bytes) -> list[list[int]]:

@@ -185,6 +185,7 @@ def test_the_names_are_those_of_the_command_line() -> None:
         (None, {"TERM": "xterm-256color", "NO_COLOR": ""}, "dark"),
         (None, {"TERM": "xterm", "TEXTUAL_COLOR_SYSTEM": "truecolor"}, "dark"),
         ("light", {"TERM": "xterm"}, "light"),
+        ("light", {"TERM": "xterm", "NO_COLOR": "1"}, "ansi"),
     ],
 )
 def test_the_theme_follows_the_wish_then_the_terminal(

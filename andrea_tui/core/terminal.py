@@ -52,17 +52,17 @@ def light_background(env: Mapping[str, str] = os.environ) -> bool:
 def choose_theme(wish: str | None, env: Mapping[str, str] = os.environ) -> str:
     """One of THEMES: as wished (`--theme`), else ANDREA_TUI_THEME, else what the terminal can show.
 
-    Raises BadInput for a name that is none.
+    Without colours it is always one of the terminal's own: the others tell what is chosen by shades. Raises
+    BadInput for a name that is none.
     """
+    own = "ansi-light" if light_background(env) else "ansi"
     for source, name in (("--theme", wish), (THEME_VARIABLE, env.get(THEME_VARIABLE))):
         if name:
             known = name.lower().replace("color-", "colour-")
             if known not in THEMES:
                 raise BadInput(f"{source}: no theme {name!r}; there are {', '.join(THEMES)}")
-            return known
-    if no_colour(env) or sixteen_colours(env):
-        return "ansi-light" if light_background(env) else "ansi"
-    return "dark"
+            return own if no_colour(env) else known
+    return own if no_colour(env) or sixteen_colours(env) else "dark"
 
 
 def locale_is_ascii(
