@@ -1,0 +1,85 @@
+"""Textual's Linux driver, with what a terminal that is stopped, continued, lost or half redirected needs as well."""
+
+import os
+import signal
+import sys
+import termios
+import threading
+from contextlib import suppress
+from typing import Any
+
+from textual.drivers.linux_driver import LinuxDriver
+
+GRACE = 3.0  # seconds for the loop to end by itself: it may hang in a write to a terminal that takes nothing
+
+# Everything that Textual switches on, off again: mouse, focus, paste, resize reports, kitty keys, alternate screen.
+_RESTORE = (
+    b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l\x1b[?1004l\x1b[?2004l\x1b[?2048l"
+    b"\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h"
+)
+
+
+class CockpitDriver(LinuxDriver):
+    """Draws on stdout where stderr is not the terminal (`2>errors.txt`).
+
+    Continued after a SIGSTOP, which nobody can prepare for, it takes the terminal again without a second thread
+    that reads keys, and still knows the settings of before; Textual would forget them.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._stopped = False  # by SIGTSTP: the terminal was given back before
+        self._taking = False
+        if sys.__stderr__ is None or not sys.__stderr__.isatty():
+            self._file: Any = sys.__stdout__
+
+    @property
+    def lent(self) -> bool:
+        """Whether the terminal is another program's now: an editor's."""
+        return not self._auto_restart
+
+    def _sigtstp_application(self, *args: Any) -> None:
+        self._stopped = self._stopped or self._auto_restart
+        super()._sigtstp_application(*args)
+
+    def _sigcont_application(self, *_: Any) -> None:
+        if self.lent or self._taking:
+            return
+        self._taking = True  # in the background the kernel stops us in the middle of it, and SIGCONT comes again
+        try:
+            if self._stopped:
+                self.resume_application_mode()
+            elif self._writer_thread is not None:
+                before = self.attrs_before
+                self.suspend_application_mode()
+                self._must_signal_resume = True
+                self.resume_application_mode()
+                self.attrs_before = before
+        finally:
+            self._taking = False
+        self._stopped = self._key_thread is None or not self._key_thread.is_alive()  # still in the background
+
+    def give_back(self) -> None:
+        """The terminal as it was, as far as that goes without waiting for anything. From any thread."""
+        with suppress(OSError, termios.error):
+            if self.attrs_before is not None:
+                termios.tcsetattr(self.fileno, termios.TCSANOW, self.attrs_before)
+        with suppress(OSError):
+            fd = os.open("/dev/tty", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            os.write(fd, _RESTORE)
+
+
+def end_soon(driver: Any, code: int = 0) -> None:
+    """End the process after GRACE, should it still be there then."""
+
+    def end() -> None:
+        if isinstance(driver, CockpitDriver):
+            driver.give_back()
+        os._exit(code)
+
+    timer = threading.Timer(GRACE, end)
+    timer.daemon = True
+    timer.start()
+
+
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
