@@ -8,7 +8,7 @@ from typing import NamedTuple
 Spans = tuple[tuple[int, int], ...]  # [first, end) characters
 
 _WORD = re.compile(r"\w+|[^\w\s]")
-_MOST = 1500  # words that are compared; a text that is longer counts as another one from there on
+_MOST = 400  # words that are compared (of one word over and over it is quadratic); from there on a text is another one
 
 
 class WordDiff(NamedTuple):
