@@ -11,11 +11,15 @@ if TYPE_CHECKING:
     from andrea_tui.core.store import Store
 
 _TOLD_FOR = 20.0  # seconds that a confirmation stays
+_TOLD_FIRST = 5.0  # seconds that it stands before all else: a key that was pressed has its answer in sight
 
 
 def alerts_view(store: "Store", now: float) -> AlertsView:
-    """Worst first."""
-    said = (*_trainer(store, now), *_saving(store), *_reading(store), *_pivot(store), *_answers(store, now))
+    """Worst first, but for an answer that was just given."""
+    said = [*_trainer(store, now), *_saving(store), *_reading(store), *_pivot(store)]
+    answers = _answers(store, now)
+    just = store.told is not None and abs(now - store.told[1]) < _TOLD_FIRST
+    said = [*answers, *said] if just else [*said, *answers]
     return AlertsView((*said, *_health(store)))
 
 
@@ -99,6 +103,6 @@ def _answers(store: "Store", now: float) -> list[Alert]:
         return [Alert(f"▲ {store.error}", "bad")]
     if store.asked is not None:
         return [Alert(f"◌ {store.asked[0]}", "warn")]
-    if store.told is not None and now - store.told[1] < _TOLD_FOR:
+    if store.told is not None and abs(now - store.told[1]) < _TOLD_FOR:  # the clock may be set back
         return [Alert(f"● {store.told[0]}", store.told[2])]
     return []
