@@ -247,6 +247,10 @@ def test_what_is_known_about_each_checkpoint() -> None:
         0: "start", 100: "next to go", 200: "asked for", 300: "every 300", 400: "next to go", 600: "every 300",
         700: "", 900: "every 300",
     }  # fmt: skip
+    c.add([Event(t=940, event="branch", step=400)])
+    assert rows_of(c, sizes)[400].kept == "next to go"  # the trainer does not know of it yet
+    c.add([Event(t=941, event="resumed", step=600)])
+    assert rows_of(c, sizes)[400].kept == "asked for"
     c.add([saved(300, 950.0, sha="written again")])
     assert rows_of(c, sizes)[300].verified == NOT_READ  # what was read back was another file
     c.add([Event(t=960, event="rollback", step=300)])

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from andrea_tui.core import fmt
+from andrea_tui.core.state import BEGINS
 from andrea_tui.core.text import clean
 from andrea_tui.core.views import CheckpointRow, CheckpointsView
 from engine import keeping
@@ -21,6 +22,7 @@ class Checkpoints:
         self.saved: dict[int, Event] = {}  # step -> its newest checkpoint event
         self._gone: set[int] = set()  # steps of files that were removed or moved away, as events tell
         self._asked: set[int] = set()
+        self._branched: set[int] = set()  # since the trainer began, which learns of it at its next start
         self._read: dict[int, tuple[float, str, str]] = {}  # step -> when, its sha256, what was wrong
 
     def add(self, events: Iterable[Event]) -> None:
@@ -29,7 +31,9 @@ class Checkpoints:
 
     def _add(self, e: Event) -> None:
         if e.event in keeping.ASKED_FOR:
-            self._asked.add(e.step)
+            (self._branched if e.event == "branch" else self._asked).add(e.step)
+        elif e.event in BEGINS:
+            self._asked |= self._branched
         if e.event == "checkpoint":
             self.saved[e.step] = e
             self._gone.discard(e.step)
