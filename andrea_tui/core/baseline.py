@@ -108,6 +108,8 @@ class Levels:
         t = history.t[BLOCK - 1 :: BLOCK]
         loss = history.loss[BLOCK - 1 :: BLOCK].view(np.int32)
         n = min(len(t), self.blocks)
+        if n == self.blocks == len(t) and n and self._same_end(t[-1], loss[-1]):
+            return False
         same = (t[:n] == self._t.values[:n]) & (loss[:n] == self._loss.values[:n])
         keep = n if same.all() else int(np.argmin(same))
         if keep == self.blocks == len(t):
@@ -121,6 +123,10 @@ class Levels:
         for arm in history.arms:
             self._add(history, arm, keep)
         return True
+
+    def _same_end(self, t: np.float64, loss: np.int32) -> bool:
+        """Whether the last block is the one known: then all before it are. Where no time was written: not known."""
+        return bool(t > 0 and t == self._t.values[-1] and loss == self._loss.values[-1])
 
     def _add(self, history: History, arm: str, keep: int) -> None:
         if arm not in self._rows:

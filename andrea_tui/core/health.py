@@ -35,6 +35,7 @@ class Health:
         self._steps: tuple[object, list[Finding]] = (None, [])  # what was asked, what was found
         self._blocks: tuple[object, list[Finding]] = (None, [])
         self._texts: tuple[object, list[Finding]] = (None, [])
+        self._lost = Lost()
 
     def find(
         self, history: History, *, config: Config | None = None, policy: Policy | None = None,
@@ -72,25 +73,50 @@ class Health:
         out = list(self._blocks[1])
         if policy is not None and policy_phase in (None, int(history.phase[-1])):
             out += starved(history, policy, shut)
-        out += skipped(history) + spikes(history)
+        out += skipped(history, self._lost) + spikes(history)
         if config is not None:
             out += clip_rate(history, config.optim, config.train.max_steps)
         return out
 
 
-def skipped(history: History) -> list[Finding]:
+class Lost:
+    """Indices of the steps without an update. Follows a history; costs what is new."""
+
+    def __init__(self) -> None:
+        self.at: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._seen = 0  # steps that were looked at
+        self._mark: tuple[float, ...] = ()  # of the last of them: a history that was cut there has another
+
+    def follow(self, history: History) -> None:
+        n = self._seen if self._mark == _mark(history, self._seen) else 0
+        loss, gnorm = history.loss[n:], history.gnorm[n:]
+        lost = ~np.isfinite(loss)
+        if (~lost & ~np.isfinite(gnorm)).any():  # a finite loss can be skipped too
+            lost |= np.isin(history.step[n:], list(history.skipped))
+        self.at = np.append(self.at[self.at < n], n + np.flatnonzero(lost))
+        self._seen = len(history)
+        self._mark = _mark(history, self._seen)
+
+
+def _mark(history: History, n: int) -> tuple[float, ...]:
+    if not 0 < n <= len(history):
+        return ()
+    bits = int(history.loss[n - 1 : n].view(np.int32)[0])
+    return int(history.step[0]), int(history.step[n - 1]), float(history.t[n - 1]), bits
+
+
+def skipped(history: History, known: Lost | None = None) -> list[Finding]:
     """Steps without an update, since loss or gradient was not finite. Three in a row end the run.
 
     A warning for 1,000 steps after the last, bad where the last ten steps hold two.
     """
-    lost = ~np.isfinite(history.loss)
-    if (np.isfinite(history.loss) & ~np.isfinite(history.gnorm)).any():  # a finite loss can be skipped too
-        lost |= np.isin(history.step, list(history.skipped))
-    at = np.flatnonzero(lost)
+    known = known or Lost()
+    known.follow(history)
+    at = known.at
     if not len(at):
         return []
     n, step = len(at), int(history.step[at[-1]])
-    tone = "bad" if lost[-10:].sum() >= 2 else "warn" if history.last - step < _SKIP_TOLD else "dim"
+    tone = "bad" if (at >= len(history) - 10).sum() >= 2 else "warn" if history.last - step < _SKIP_TOLD else "dim"
     what = f"{fmt.count(n)} steps" if n > 1 else "1 step"
     last = f"the last at {fmt.count(step)}" if n > 1 else f"{fmt.count(step)}"
     return [Finding("skipped", f"{what} skipped (not finite), {last}", tone, step)]
@@ -104,7 +130,7 @@ def clip_rate(history: History, optim: OptimConfig, max_steps: int) -> list[Find
     ended there (norms of 0.9 to 1.2, clip 1; 33 % to 99 %). A warning where half of them are clipped and the median
     norm is twice that of the 5,000 steps before: gradients that grow announce a divergence.
     """
-    begin = int(np.searchsorted(history.step, max(2 * optim.warmup_steps, max_steps // 10), "right"))
+    begin = history.position(max(2 * optim.warmup_steps, max_steps // 10) + 1)
     now = _norms(history, max(begin, len(history) - _CLIP_WINDOW), len(history))
     if len(now) < _CLIP_WINDOW * 0.9:
         return []

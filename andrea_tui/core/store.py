@@ -179,7 +179,7 @@ class Store:
 
     def _shares_before(self, step: int) -> dict[str, float]:
         """Of the rows in about 128 steps before."""
-        end = int(np.searchsorted(self.history.step, step)) // BLOCK
+        end = self.history.position(step) // BLOCK
         levels = self._health.levels
         return levels.shares(2, end) if 0 < end <= levels.blocks else {}
 

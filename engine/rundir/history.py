@@ -148,7 +148,7 @@ class History:
         survives = np.append(steps[:-1] < later[1:], True)
         if not survives.all():
             lines = [x for x, keep in zip(lines, survives, strict=True) if keep]
-        cut = int(np.searchsorted(self.step, lines[0].step))
+        cut = self.position(lines[0].step)
         self._replace_from(cut, lines)
         return cut
 
@@ -165,9 +165,14 @@ class History:
             bpb=self._bpb[k][1] if k < len(self._bpb) and self._bpb[k][0] == step else None,
         )  # fmt: skip
 
+    def position(self, step: int) -> int:
+        """Index of the first line of that step or a later one; the length where there is none."""
+        # in the column's own type: else numpy converts all of it first
+        return int(self.step.searchsorted(np.int32(min(step, 2**31 - 1))))
+
     def index(self, step: int) -> int | None:
         """Where the step stands, or None."""
-        i = int(np.searchsorted(self.step, step))
+        i = self.position(step)
         return i if i < len(self) and self.step[i] == step else None
 
     def _replace_from(self, cut: int, lines: Sequence[LossLine]) -> None:
