@@ -340,7 +340,7 @@ def test_the_memory_of_the_cgroup_counts_where_it_is_less(tmp_path: Path) -> Non
 
 
 def test_beside_a_training_the_run_is_what_it_would_have_been(small_run: MakeRun) -> None:
-    sets = ["train.max_steps=1000000", "train.checkpoint_every=100", "train.sample_every=100"]
+    sets = ["train.max_steps=1000000", "train.checkpoint_every=100", "train.sample_every=1000000"]
     run, twin = small_run("run", *sets), small_run("twin", *sets)
     trainer = e.start(run)
     e.wait_for(lambda: len(checkpoint.scan(run)[0]) > 1, "a checkpoint", trainer)
