@@ -85,7 +85,7 @@ def run(tmp_path: Path) -> Path:
             d / ".samples.json",
             SampleLine(step=100, phase=0, prompt="[b]x", mode=mode, text=text, tokens=3, t=0, seg=1),
         )
-    (d / "step_000100.bin").write_bytes(b"")
+    (d / "step_000100.bin").write_bytes(bytes(1000))
     (d / "trainer.log").write_bytes(b"compiled\nTraceback\nlast words\n")
     set_status(d)
     return d

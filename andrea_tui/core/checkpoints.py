@@ -12,6 +12,7 @@ from engine.rundir import names
 from engine.rundir.records import Event
 
 _READ = ("resumed", "rollback", "branch")  # each began by reading the checkpoint of its step and its sha256
+_MOST_GONE = 50  # rows of files that are gone
 GONE, WRONG_SIZE, UNKNOWN = "gone", "wrong size", "no event"
 
 
@@ -69,17 +70,17 @@ class Checkpoints:
         return {s: self.saved[s] for s in sorted(files) if s in self.saved}
 
     def view(self, sizes: Mapping[int, int] | None, keep: KeepConfig | None, now: float) -> CheckpointsView:
-        """Newest first. A file that is gone is shown where no event tells why."""
-        steps = {s for s in self.saved if s not in self._gone} | set(sizes or ())
-        known = sorted(s for s in steps if sizes is None or s in sizes)
+        """Newest first. A file that is gone is shown where no event tells why, the newest such at least."""
+        known = [s for s in self.saved if s not in self._gone] if sizes is None else list(sizes)
+        gone = sorted(self.saved.keys() - self._gone - sizes.keys()) if sizes is not None else []
         kept = keeping.kept(known, keep, self._asked) if keep is not None else {}
         rows = []
-        for s in sorted(steps, reverse=True):
+        for s in sorted([*known, *gone[-_MOST_GONE:]], reverse=True):
             row = self.row(s, sizes, now)
             why = "" if row.mark == GONE else (_kept(kept.get(s), keep) if keep is not None else fmt.NA)
             rows.append(CheckpointRow(row.step, row.age, row.why, row.size, row.verified, why, row.mark))
         total = sum(sizes.values()) if sizes is not None else sum(size_of(self.saved[s]) for s in known)
-        return CheckpointsView(tuple(rows), total)
+        return CheckpointsView(tuple(rows), total, len(gone))
 
     def row(self, step: int, sizes: Mapping[int, int] | None, now: float) -> CheckpointRow:
         e = self.saved.get(step)

@@ -75,6 +75,7 @@ class Store:
         self.sizes: dict[int, int] | None = None
         self.journal = Journal()
         self._saved = saved.Checkpoints()
+        self._pivots: list[Event] = []
         self._log_total = 0
         self._log_view: tuple[tuple[int, int], tuple[str, ...]] = ((-1, -1), ())
         self.bad = 0
@@ -125,8 +126,9 @@ class Store:
             self._audits = audits.audits([*self.archived, *self.samples])
         if names.EVENTS in u.fresh:
             self.events, self._marks = [], ()
-            self.journal, self._saved = Journal(), saved.Checkpoints()
+            self.journal, self._saved, self._pivots = Journal(), saved.Checkpoints(), []
         self.events += u.events
+        self._pivots += [e for e in u.events if e.event == "pivot"]
         self.journal.add(u.events)
         for row in self._noticed.rows if names.EVENTS in u.fresh else ():
             self.journal.insert(row)
@@ -168,7 +170,7 @@ class Store:
 
     def _look_after_health(self) -> None:
         shut = frozenset(a for a, x in self.mix_state.arms.items() if x.cap == 0) if self.mix_state else None
-        pivots = [e for e in self.events if e.event == "pivot"]
+        pivots = self._pivots
         self.findings = self._health.find(
             self.history, config=self.config, policy=self.policy, shut=shut, samples=self.samples,
             policy_phase=self.mix_state.phase if self.mix_state else None, resources=self.resources,
@@ -282,7 +284,7 @@ class Store:
             checkpoints=tuple(self._saved.there(self.files)),
             phases=tuple(self.course.phases[-50:]),
             phase_names=tuple((e.step, clean(str(e.info.get("old", ""))), clean(str(e.info.get("new", ""))))
-                              for e in self.events if e.event == "pivot"),
+                              for e in self._pivots),
             loading=self.loading,
             t=h.t,
             tokens_per_step=self.status.tokens_per_step if self.status else 0,
@@ -324,7 +326,7 @@ class Store:
 
     def audit_view(self) -> AuditView:
         return AuditView(
-            self._audits, audits.reference(self.events), self.files, audits.policies(self.events)
+            self._audits, audits.reference(self.events), self.files, audits.policies(self._pivots)
         )
 
     def checkpoints_view(self, now: float) -> CheckpointsView:

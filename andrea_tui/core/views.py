@@ -178,6 +178,7 @@ class CheckpointRow:
 class CheckpointsView:
     rows: tuple[CheckpointRow, ...] = ()  # newest first
     total: int = 0  # bytes
+    gone: int = 0  # files that are missing without an event that tells why; the newest of them have rows
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from textual.message import Message
 
 from andrea_tui.core import fmt
+from andrea_tui.core.checkpoints import GONE
 from andrea_tui.core.views import CheckpointRow, CheckpointsView
 from andrea_tui.widgets.listing import ListPane
 from andrea_tui.widgets.paint import Line, Run, boxed, fit
@@ -35,10 +36,11 @@ class CheckpointsPane(ListPane[CheckpointsView]):
         lines = [self.shown(i, row(v.rows[i], inner), inner) for i in shown]
         if table:
             lines = [tuple(_head(inner)), *lines]
-        title: list[Run] = [("4 ", "dim"), ("checkpoints", "title"), (f" {len(v.rows)}", "dim")]
-        wrong = sum(bool(r.mark) for r in v.rows)
-        if wrong:
-            title.append((f" ✗ {wrong} damaged or gone", "bad"))
+        there = sum(r.mark != GONE for r in v.rows)
+        title: list[Run] = [("4 ", "dim"), ("checkpoints", "title"), (f" {fmt.count(there)}", "dim")]
+        wrong = sum(bool(r.mark) and r.mark != GONE for r in v.rows)
+        for n, word in ((v.gone, "gone"), (wrong, "damaged")):
+            title.append((f" ✗ {fmt.count(n)} {word}" if n else "", "bad"))
         right = fmt.size(v.total) if v.total else ""
         none: list[Line] = [(("none yet", "dim"),)]
         return boxed(title, right, lines if v.rows else none, width, height, self.has_focus)
