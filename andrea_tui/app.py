@@ -475,13 +475,18 @@ class CockpitApp(App[int]):
 
 def run_cockpit(
     run_dir: Path, runner: Runner, *, watch: bool = False, start: bool | None = None, theme: str = DARK.name,
-    ascii_only: bool = False, mouse: bool = True,
+    ascii_only: bool = False, mouse: bool = True, notice: str = "",
 ) -> int:  # fmt: skip
-    """Fly the run until the person leaves. Starts the trainer unless one runs, or only looks on; exit code."""
+    """Fly the run until the person leaves. Starts the trainer unless one runs, or only looks on; exit code.
+
+    `notice`: told at the start for a while.
+    """
     app = CockpitApp(
         run_dir, runner, watch=watch, start=not watch if start is None else start, theme=theme,
         ascii_only=ascii_only, mouse=mouse,
     )  # fmt: skip
+    if notice:
+        app.store.tell(clean(notice), "warn")
     code = app.run(mouse=mouse)
     state = runner.poll()
     if app.crash is not None:

@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from andrea_tui.core import terminal
+from andrea_tui.core.text import clean
 from andrea_tui.runner import Runner
 from engine import config
 from engine.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
@@ -105,16 +106,48 @@ def _fly(argv: list[str]) -> int:
         print(f"{run_dir}: new run, {args.preset or fitting_preset()}: {c.model.n_layer} layers of {c.model.d_model}, "
               f"{c.train.max_steps:,} steps; arms: {', '.join(policy.arms)}", flush=True)  # fmt: skip
     runner = Runner(run_dir, ("--force",) if args.force else ())
-    if args.plain or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+    why_not = _read_only(run_dir)
+    watch = args.watch or bool(why_not)
+    notice = f"looking on: {run_dir} can't be written ({why_not})" if why_not and not args.watch else ""
+    if args.plain or not (sys.stdin.isatty() and sys.stdout.isatty()) or _does_nothing(watch):
         from andrea_tui.plain import fly_plain
 
-        return fly_plain(run_dir, runner, watch=args.watch)
+        if notice:
+            print(notice, file=sys.stderr)
+        return fly_plain(run_dir, runner, watch=watch)
     from andrea_tui.app import run_cockpit
 
     return run_cockpit(
-        run_dir, runner, watch=args.watch, theme=theme, mouse=not args.no_mouse,
+        run_dir, runner, watch=watch, notice=notice, theme=theme, mouse=not args.no_mouse,
         ascii_only=args.ascii or terminal.locale_is_ascii(),
     )  # fmt: skip
+
+
+def _read_only(run_dir: Path) -> str:
+    """Why nothing can be written there; "" where it can."""
+    if os.access(run_dir, os.W_OK | os.X_OK):
+        return ""
+    if os.statvfs(run_dir).f_flag & os.ST_RDONLY:
+        return "its file system is mounted read-only"
+    return f"no permission; it belongs to {_owner(run_dir)}"
+
+
+def _owner(path: Path) -> str:
+    try:
+        return clean(path.owner())
+    except (KeyError, OSError):
+        return f"user {path.lstat().st_uid}"
+
+
+def _does_nothing(watch: bool) -> bool:
+    """Whether the terminal can't place a cursor; says so, since Ctrl-C means something else then."""
+    term = os.environ.get("TERM", "")
+    if term not in ("", "dumb", "unknown"):
+        return False
+    does = "leaves" if watch else "stops the training cleanly"
+    said = f"TERM is {term or 'not set'}: plain lines instead of the dashboard; Ctrl-C {does}"
+    print(said, file=sys.stderr, flush=True)
+    return True
 
 
 def _init(argv: list[str]) -> int:

@@ -21,6 +21,14 @@ SMALL = [
     "keep.last=3", "keep.every=50", "heldout.rows=2", "kind=static",
 ]  # fmt: skip
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the cockpit remembers between two looks is not mixed with the person's own."""
+    with pytest.MonkeyPatch.context() as m:
+        m.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 MakeRun = Callable[..., Path]
 LONG_FILES = (
     "test_torture.py",

@@ -28,7 +28,8 @@ class Terminal:
 
     def __init__(
         self, *args: str, columns: int = 120, lines: int = 40, cwd: Path | None = None,
-        env: dict[str, str] | None = None,
+        env: dict[str, str] | None = None, program: tuple[str, ...] = ("-m", "andrea_tui"),
+        stderr: int | None = None,
     ) -> None:  # fmt: skip
         self.screen = pyte.Screen(columns, lines)
         self.raw = b""
@@ -41,11 +42,12 @@ class Terminal:
         clean |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8", **(env or {})}
         clean = {k: v for k, v in clean.items() if v}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "andrea_tui", *args], stdin=self.slave, stdout=self.slave, stderr=self.slave,
-            env=clean, cwd=cwd, preexec_fn=self._own_terminal,
+            [sys.executable, *program, *args], stdin=self.slave, stdout=self.slave,
+            stderr=self.slave if stderr is None else stderr, env=clean, cwd=cwd, preexec_fn=self._own_terminal,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._closing = False
+        self.stalled = False  # nobody reads what it writes
         self._reader.start()
 
     def _own_terminal(self) -> None:
@@ -66,17 +68,32 @@ class Terminal:
 
     def _read(self) -> None:
         while not self._closing:
+            if self.stalled:
+                time.sleep(0.02)
+                continue
             if not select.select([self.master], [], [], 0.1)[0]:
                 continue
             data = os.read(self.master, 65536)
             with self._mutex:
                 self.raw += data
-                # pyte does not know the private modes with ":" and ">" that Textual asks terminals about
-                self._stream.feed(re.sub(rb"\x1b\[[<>=?][0-9;:]*[upqc]|\x1bP.*?\x1b\\", b"", data))
+                self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        # pyte does not know the private modes with ":" and ">" that Textual asks terminals about
+        self._stream.feed(re.sub(rb"\x1b\[[<>=?][0-9;:]*[upqc]|\x1bP.*?\x1b\\", b"", data))
+
+    def resize(self, columns: int, lines: int) -> None:
+        with self._mutex:
+            fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+            self.screen.resize(lines, columns)
+        os.kill(self.process.pid, signal.SIGWINCH)
 
     def text(self) -> str:
         with self._mutex:
             return "\n".join(self.screen.display)
+
+    def is_stopped(self) -> bool:
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def send(self, keys: str) -> None:
         os.write(self.master, keys.encode())

@@ -103,13 +103,18 @@ def next_name(name: str) -> str:
 
 def edited(text: str) -> str:
     """The text as a person left it in his editor. Raises BadInput, OSError."""
-    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "") or ["vi"]
     with tempfile.NamedTemporaryFile("w", suffix=".toml", prefix="policy-", encoding="utf-8") as f:
         f.write(text)
         f.flush()
-        code = subprocess.run([*command, f.name], check=False).returncode
+        try:
+            code = subprocess.run([*command, f.name], check=False).returncode
+        except OSError as e:
+            why = f"{command[0]} can't be started ({e.strerror or e})"
+            raise BadInput(f"{why}; set VISUAL or EDITOR to an editor that is here") from None
         if code:
-            raise BadInput(f"{command[0]} ended with {code}: the text was not taken")
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+            raise BadInput(f"{command[0]} {how}: the text was not taken")
         return Path(f.name).read_text("utf-8")
 
 
