@@ -270,7 +270,7 @@ def test_a_file_that_is_gone_is_marked_and_can_not_be_used(run: Path) -> None:
 
     async def body(pilot: Press, app: CockpitApp) -> None:
         screen = await menu(pilot, app, downs=1)
-        assert "✗ gone" in shown(app)
+        await until(pilot, lambda: "✗ gone" in shown(app))  # not at once: a new file may not be seen yet
         await pilot.press("v", "b", "r", "t")
         assert app.screen is screen
         assert screen.stage == "menu"

@@ -253,7 +253,9 @@ def test_what_is_known_about_each_checkpoint() -> None:
     assert rows_of(c, sizes)[400].kept == "asked for"
     c.add([saved(300, 950.0, sha="written again")])
     assert rows_of(c, sizes)[300].verified == NOT_READ  # what was read back was another file
-    c.add([Event(t=960, event="rollback", step=300)])
+    c.add([saved(800, 995.0)])  # its file gets its name, and is seen, in a moment
+    assert (rows_of(c, sizes)[800].mark, rows_of(c, sizes, now=1010)[800].mark) == ("", "gone")
+    c.add([Event(t=996, event="rollback", step=300)])
     assert 700 not in rows_of(c, sizes)
 
 

@@ -12,6 +12,7 @@ from engine.rundir import names
 from engine.rundir.records import Event
 
 _READ = ("resumed", "rollback", "branch")  # each began by reading the checkpoint of its step and its sha256
+_SOON = 10.0  # seconds in which a file that was written is seen
 _MOST_GONE = 50  # rows of files that are gone
 GONE, WRONG_SIZE, UNKNOWN = "gone", "wrong size", "no event"
 
@@ -71,8 +72,9 @@ class Checkpoints:
 
     def view(self, sizes: Mapping[int, int] | None, keep: KeepConfig | None, now: float) -> CheckpointsView:
         """Newest first. A file that is gone is shown where no event tells why, the newest such at least."""
-        known = [s for s in self.saved if s not in self._gone] if sizes is None else list(sizes)
-        gone = sorted(self.saved.keys() - self._gone - sizes.keys()) if sizes is not None else []
+        missing = sorted(self.saved.keys() - self._gone - (sizes or {}).keys())
+        gone = [s for s in missing if self._is_gone(s, sizes, now)]
+        known = [*(sizes or ()), *sorted(set(missing) - set(gone))]
         kept = keeping.kept(known, keep, self._asked) if keep is not None else {}
         rows = []
         for s in sorted([*known, *gone[-_MOST_GONE:]], reverse=True):
@@ -88,15 +90,19 @@ class Checkpoints:
             return CheckpointRow(step, fmt.NA, "", fmt.size((sizes or {}).get(step)), fmt.NA, "", UNKNOWN)
         size = size_of(e)
         mark = ""
-        if sizes is not None and step not in sizes:
+        if self._is_gone(step, sizes, now):
             mark = GONE
-        elif sizes is not None and size and sizes[step] != size:
+        elif size and (sizes or {}).get(step, size) != size:
             mark = WRONG_SIZE
         why = clean(str(e.info.get("why", "")))
         return CheckpointRow(
             step, fmt.age(now - e.t), why, fmt.size(size) if size else fmt.NA,
             "" if mark == GONE else self._when_read(e, now), "", mark,
         )  # fmt: skip
+
+    def _is_gone(self, step: int, sizes: Mapping[int, int] | None, now: float) -> bool:
+        """The event comes before the file has its name, and the files are looked at now and then only."""
+        return sizes is not None and step not in sizes and not 0 <= now - self.saved[step].t < _SOON
 
     def _when_read(self, e: Event, now: float) -> str:
         t, sha256, wrong = self._read.get(e.step, (0.0, "", ""))
