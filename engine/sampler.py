@@ -12,9 +12,11 @@ if __name__ == "__main__":
     background.die_with_parent()
 
 # isort: on
+import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.config import CONFIG_FILE, Config, ModelConfig, load_config
 from engine.data.manifest import load_manifest, load_tokenizer
@@ -27,6 +29,9 @@ from engine.rundir.lines import LineDecoder
 from engine.rundir.records import Event
 from engine.sampler_protocol import Answer, Ask, Doing, Failed, Settings, decode_ask, encode
 
+if TYPE_CHECKING:
+    from engine.sampling import Loaded
+
 MEMORY = 600_000_000  # bytes: torch itself (300 to 400 MB) and a reserve
 _NAMED = 12  # checkpoints that a refusal names
 _EXIT_BROKEN = 1
@@ -35,35 +40,76 @@ _EXIT_BROKEN = 1
 def main(argv: list[str]) -> int:
     try:
         if len(argv) != 1:
-            raise BadInput("usage: python -m engine.sampler DIR, with what is asked as JSON on stdin")
+            raise BadInput("usage: python -m engine.sampler DIR, with what is asked as JSON lines on stdin")
+        run_dir = Path(argv[0])
         _say(Doing("starting"))  # where whoever asked has gone already, this is the end
-        _sample(Path(argv[0]), decode_ask(sys.stdin.buffer.read()), _say)
+        if not select.select([0], [], [], 0)[0]:  # nobody asks yet: time for the slow part
+            warm_up(run_dir)
+        return serve(Sampler(run_dir, _say), sys.stdin.buffer)
     except BadInput as e:
         _say(Failed(str(e)))
         return EXIT_BAD_INPUT
     except BrokenPipeError:
         return _EXIT_BROKEN
-    except Exception as e:  # noqa: BLE001  whatever it is, it is told in one line to the person who asked
-        _say(Failed(f"{type(e).__name__}: {e}".replace("\n", " ")))
-        return _EXIT_BROKEN
-    return EXIT_OK
+
+
+def serve(sampler: "Sampler", asks: Iterable[bytes]) -> int:
+    """Answer one after the other; the exit code that the last one deserves."""
+    code = EXIT_OK
+    for line in asks:
+        code = EXIT_OK
+        try:
+            sampler.answer(decode_ask(line))
+        except BadInput as e:
+            code = EXIT_BAD_INPUT
+            sampler.say(Failed(str(e)))
+        except BrokenPipeError:
+            raise
+        except Exception as e:  # noqa: BLE001  whatever it is, it is told in one line to the person who asked
+            code = _EXIT_BROKEN
+            sampler.say(Failed(f"{type(e).__name__}: {e}".replace("\n", " ")))
+    return code
 
 
 def _say(answer: Answer) -> None:
     write_all(1, encode(answer))
 
 
-def _sample(run_dir: Path, ask: Ask, say: Callable[[Answer], None]) -> None:
+def warm_up(run_dir: Path) -> None:
+    """Import torch, where there is something to do for it. Raises BadInput."""
     config = load_config(run_dir / CONFIG_FILE)
-    manifest = load_manifest(run_dir)
-    tokenizer = load_tokenizer(run_dir, manifest)
-    chosen = candidates(run_dir, ask.step)
-    refuse_low_memory(config.model, tokenizer.vocab, background.available_memory())
-    say(Doing("loading torch"))
-    from engine.sampling import load, sample
+    candidates(run_dir, None)
+    refuse_low_memory(config.model, load_manifest(run_dir).tokenizer_vocab, background.available_memory())
+    import engine.sampling  # noqa: F401
 
-    loaded = load(run_dir, config, tokenizer.vocab, chosen, known_hashes(run_dir), say)
-    sample(loaded, tokenizer, ask.prompt, settings(ask, config), say)
+
+class Sampler:
+    """Answers asks about one run. Keeps the weights that it read last: the next text begins at once."""
+
+    def __init__(self, run_dir: Path, say: Callable[[Answer], None]) -> None:
+        self.say = say
+        self._run_dir = run_dir
+        self._loaded: Loaded | None = None
+        self._from: list[Checkpoint] = []  # what there was to choose from
+
+    def answer(self, ask: Ask) -> None:
+        """Raises BadInput."""
+        run_dir = self._run_dir
+        config = load_config(run_dir / CONFIG_FILE)
+        manifest = load_manifest(run_dir)
+        tokenizer = load_tokenizer(run_dir, manifest)
+        chosen = candidates(run_dir, ask.step)
+        if self._loaded is None or chosen != self._from:
+            self._loaded = None  # first: two models would need twice the memory
+            refuse_low_memory(config.model, tokenizer.vocab, background.available_memory())
+            self.say(Doing("loading torch"))
+            from engine.sampling import load
+
+            self._loaded = load(run_dir, config, tokenizer.vocab, chosen, known_hashes(run_dir), self.say)
+            self._from = chosen
+        from engine.sampling import sample
+
+        sample(self._loaded, tokenizer, ask.prompt, settings(ask, config), self.say)
 
 
 def candidates(run_dir: Path, step: int | None) -> list[Checkpoint]:

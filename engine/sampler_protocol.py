@@ -1,7 +1,8 @@
 """What is asked of the sampler, and the lines in which it answers. Knows no torch: whoever asks needs none.
 
-One `Ask` as JSON on the sampler's stdin; on its stdout one JSON line per answer: some `Doing`, one `Begin`, `Piece`
-after `Piece` while the text comes, one `End`. Or, at any point, one `Failed` as the last.
+Each `Ask` is a JSON line on the sampler's stdin. It is answered on its stdout, one JSON line each: some `Doing`, one
+`Begin`, `Piece` after `Piece` while the text comes, one `End`; or, at any point, one `Failed` as the last. Then the
+sampler waits for the next, with the weights at hand, and ends when stdin does.
 """
 
 import sys

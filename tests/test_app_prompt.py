@@ -71,21 +71,12 @@ async def fly(run: Path) -> None:
         }
         assert (field["step"].value, field["tokens"].value) == ("newest", "8")  # as the audits of this run
         assert app.focused is field["prompt"]
-        # a field that is wrong: one line, nothing is started
+        # a field that is wrong: one line
         field["temperature"].value = "hot"
         await pilot.press(*"the", "space", "enter")
         assert "'hot' is no number" in await until(pilot, "temperature: ")
-        assert not samplers()
-        # greedy, from the newest: the text of the audit
-        field["temperature"].value = "0"
-        await pilot.press("enter")
-        text = await until(pilot, "8 tokens")
-        assert "step 20 (" in text
-        assert "greedy" in text
-        assert f"the {audit.text}" in text
-        while samplers():
-            await pilot.pause(0.02)
         # stopped with Esc while it loads: no process is left, and the screen is still there
+        field["temperature"].value = "0"
         await pilot.press("enter")
         while not samplers():
             await pilot.pause(0.02)
@@ -94,7 +85,20 @@ async def fly(run: Path) -> None:
         assert "stopped after 0 tokens" in await until(pilot, "stopped")
         gone, _ = await asyncio.to_thread(psutil.wait_procs, [sampler], 20)
         assert gone
+        assert not samplers()
         assert isinstance(app.screen, PromptScreen)
+        # greedy, from the newest: the text of the audit
+        await pilot.press("enter")
+        text = await until(pilot, "8 tokens")
+        assert "step 20 (" in text
+        assert "greedy" in text
+        assert f"the {audit.text}" in text
+        # another one, by the same process
+        (sampler,) = samplers()
+        field["tokens"].value = "3"
+        await pilot.press("enter")
+        await until(pilot, "3 tokens")
+        assert samplers() == [sampler]
         # a step that is not there
         field["step"].value = "7"
         await pilot.press("enter")
@@ -103,6 +107,8 @@ async def fly(run: Path) -> None:
         await pilot.press("escape")
         await pilot.pause(0.2)
         assert app.screen_stack == [app.overview]
+        await asyncio.to_thread(psutil.wait_procs, [sampler], 20)
+        assert not samplers()
         await app.run_action("try_prompt(10)")
         await pilot.pause(0.2)
         assert app.screen.query_one("#step", Input).value == "10"

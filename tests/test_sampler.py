@@ -24,7 +24,18 @@ from engine.data.manifest import load_manifest, load_tokenizer
 from engine.data.tokenizer import Tokenizer
 from engine.errors import BadInput
 from engine.rundir import checkpoint
-from engine.sampler_protocol import Answer, Ask, Begin, End, Failed, Piece, command, decode_answer, encode
+from engine.sampler_protocol import (
+    Answer,
+    Ask,
+    Begin,
+    Doing,
+    End,
+    Failed,
+    Piece,
+    command,
+    decode_answer,
+    encode,
+)
 from engine.sampling import _Teller, load
 from tests import engine_process as e
 from tests.conftest import MakeRun, make_stopped
@@ -55,7 +66,7 @@ def _threads() -> Iterator[None]:
 def answers(run: Path, ask: Ask) -> list[Answer]:
     """The sampler's work, here and not in a process of its own."""
     out: list[Answer] = []
-    sampler._sample(run, ask, out.append)
+    sampler.Sampler(run, out.append).answer(ask)
     return out
 
 
@@ -161,6 +172,25 @@ def test_a_damaged_newest_is_passed_over_and_a_chosen_one_refused(copy: Path) ->
     assert "sha256" in Output(1, "a", begin=begin(out)).remarks()[0]
     with pytest.raises(BadInput, match=r"step_000030\.bin.*sha256"):
         answers(copy, Ask(prompt="a", step=30))
+
+
+def test_the_weights_stay_at_hand_until_another_checkpoint_is_asked_for(copy: Path) -> None:
+    out: list[Answer] = []
+    s = sampler.Sampler(copy, out.append)
+    asks = [
+        Ask(prompt="a", step=20, tokens=2),
+        Ask(prompt="b", step=20, tokens=2),
+        Ask(step=30, tokens=2),
+        Ask(step=7),
+    ]
+    assert sampler.serve(s, map(encode, asks)) == 2
+    assert [x.text for x in out if isinstance(x, Doing) and "reading" in x.text] == [
+        "reading step_000020.bin",
+        "reading step_000030.bin",
+    ]
+    assert [x.step for x in out if isinstance(x, Begin)] == [20, 20, 30]
+    assert isinstance(out[-1], Failed)
+    assert sampler.serve(s, [encode(Ask(step=7)), b"nonsense\n", encode(asks[0])]) == 0
 
 
 def test_one_that_is_pruned_under_our_hands_is_one_clear_line(copy: Path) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from asyncio.subprocess import Process
+from contextlib import suppress
 from typing import ClassVar
 
 from rich.text import Text
@@ -93,6 +95,7 @@ class PromptScreen(Screen[None]):
         super().__init__()
         self._compositor = NarrowCompositor()
         self._store, self._tried, self._step = store, tried, step
+        self._process: Process | None = None  # waits for the next prompt, with the weights at hand
         self._output: Output | None = None  # that is being made, or was made last from here
         self._drawn: tuple[object, ...] = ()
         self._since = 0.0
@@ -132,6 +135,7 @@ class PromptScreen(Screen[None]):
         self.query_one("#prompt", Input).focus()
         self.call_after_refresh(self._to_the_end)
         self.set_interval(_BEAT, self._beat)
+        self.run_worker(self._warm_up(), group="sample")
 
     def on_resize(self, event: events.Resize) -> None:
         self.query_one("#fields").set_class(event.size.width < _FITS, "narrow")
@@ -157,31 +161,36 @@ class PromptScreen(Screen[None]):
         self._since, self._drawn = time.monotonic(), ()
         self.query_one(VerticalScroll).mount(Static(_text(output), classes="output"))
         self.call_after_refresh(self._to_the_end)
-        self.run_worker(self._sample(output, ask), group="sample")
+        self.run_worker(self._sample(output, ask), group="sample", exclusive=True)
         self._beat()
 
-    async def _sample(self, output: Output, ask: Ask) -> None:
-        """In the loop's thread, the main one: with it the sampler dies. Cancelled, it kills the sampler."""
+    async def _start(self) -> Process:
+        """A sampler, which loads torch while a person types. It dies with this thread, the main one."""
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        try:
-            process = await asyncio.create_subprocess_exec(
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
                 *command(self._store.run_dir), stdin=pipe, stdout=pipe, stderr=null, start_new_session=True
             )
-        except OSError as e:
-            output.error = f"the sampler could not be started: {e.strerror or e}"
-            return
+        return self._process
+
+    async def _warm_up(self) -> None:
+        """What goes wrong is told when there is something to sample."""
+        with suppress(OSError):
+            await self._start()
+
+    async def _sample(self, output: Output, ask: Ask) -> None:
         try:
+            process = await self._start()
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write(encode(ask))
-            process.stdin.close()
             async for line in process.stdout:
                 output.take(decode_answer(line))
+                if output.over:
+                    return
             output.exited(await process.wait())
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+        except OSError as e:
+            output.error = f"the sampler could not be started: {e.strerror or e}"
 
     @property
     def _busy(self) -> bool:
@@ -226,13 +235,16 @@ class PromptScreen(Screen[None]):
             self.dismiss()
 
     def _stop(self) -> None:
-        assert self._output is not None
-        self._output.stopped = True
+        if self._busy:
+            assert self._output is not None
+            self._output.stopped = True
         self.workers.cancel_group(self, "sample")
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+        self._process = None
 
     def on_unmount(self) -> None:
-        if self._busy:
-            self._stop()
+        self._stop()
 
 
 def _text(o: Output) -> Text:
