@@ -229,6 +229,10 @@ class CockpitApp(App[int]):
         """Any key closes what is told at the attach, and then does what it always does."""
         if isinstance(event, events.Key) and self.overview.away is not None and event.key != "w":
             self.overview.show_away(None)
+        if isinstance(event, events.Key) and event.is_forwarded and isinstance(self.screen, Ask):
+            # Nobody took it: it was on its way to a pane when the line to type in was opened.
+            self.screen.typed(event)
+            return
         await super().on_event(event)
 
     # ---- errors
@@ -334,7 +338,7 @@ class CockpitApp(App[int]):
         elif not focused.open():
             self.overview.show_full("")
 
-    def action_search(self) -> None:
+    async def action_search(self) -> None:
         """Ask what to look for in the focused pane, or else in the events."""
         focused = self.overview.focused
         pane = (
@@ -349,9 +353,9 @@ class CockpitApp(App[int]):
             if text and not self.overview.full:
                 self.overview.show_full(pane.id or "")
 
-        self.push_screen(
-            Ask("find", "shows only lines with this text; empty: all", pane.searched or ""), search
-        )
+        # awaited: keys that follow at once wait for the line and don't go to the panes
+        hint = "shows only lines with this text; empty: all"
+        await self.push_screen(Ask("find", hint, pane.searched or ""), search)
 
     def action_do(self, what: str) -> None:
         """What one pane alone can do."""
@@ -375,9 +379,9 @@ class CockpitApp(App[int]):
 
         self.push_screen(CheckpointMenu(self.store, message.step), answer)
 
-    def action_goto(self) -> None:
+    async def action_goto(self) -> None:
         """Ask for a step and show it in the chart."""
-        self.push_screen(Ask("go to step", "a step, for example 112,600 or 112.6k"), self._goto)
+        await self.push_screen(Ask("go to step", "a step, for example 112,600 or 112.6k"), self._goto)
 
     def _goto(self, text: str | None) -> None:
         step = fmt.parse_step(text or "")

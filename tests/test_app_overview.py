@@ -13,11 +13,14 @@ from typing import Any
 import pyte
 import pytest
 from textual.drivers.headless_driver import HeadlessDriver
+from textual.events import Key
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from andrea_tui.app import CockpitApp
 from andrea_tui.core import commands
 from andrea_tui.runner import Runner, TrainerState
+from andrea_tui.screens.ask import Ask
 from andrea_tui.screens.help import Help
 from andrea_tui.screens.quit import QuitPanel
 from engine.errors import BadInput
@@ -389,3 +392,16 @@ def test_the_run_directory_is_left_as_it_was(run: Path) -> None:
     assert {p.name: p.read_bytes() for p in run.iterdir()} == before
     assert json.loads(before[".status.json"])["pid"] == 77
     assert os.path.isdir(run)
+
+
+@pytest.mark.parametrize("key", ["g", "slash"])
+def test_keys_that_follow_at_once_are_text_and_none_is_lost(key: str, run: Path) -> None:
+    async def body(pilot: Press, app: CockpitApp, _: FakeRunner) -> None:
+        await loaded(pilot, app)
+        for k in (key, "1", "2", "3", "4"):
+            app.post_message(Key(k, k if len(k) == 1 else "/"))
+        await until(pilot, lambda: isinstance(app.screen, Ask) and app.screen.query(Input))
+        await until(pilot, lambda: app.screen.query_one(Input).value == "1234")
+        assert app.overview.full == ""  # no digit chose a pane
+
+    drive(body, run)

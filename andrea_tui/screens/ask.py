@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -17,7 +18,9 @@ class Ask(ModalScreen[str | None]):
     Ask { align: left bottom; background: transparent; }
     Ask Horizontal { height: 1; background: $surface; }
     Ask Static { width: auto; height: 1; color: $primary; text-style: bold; padding: 0 1 0 0; }
-    Ask Input { width: 1fr; height: 1; border: none; padding: 0; background: $surface; color: $foreground; }
+    Ask Input, Ask Input:focus {
+        width: 1fr; height: 1; border: none; padding: 0; background: $surface; color: $foreground;
+    }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back", show=False)]
 
@@ -30,8 +33,22 @@ class Ask(ModalScreen[str | None]):
             yield Static(Text(self._label))
             yield Input(value=self._value, placeholder=self._hint)
 
+    def on_key(self, event: events.Key) -> None:
+        self.typed(event)
+
+    def typed(self, event: events.Key) -> None:
+        """A key that came before the line had the focus; else the line takes it and it doesn't come here."""
+        line = self.query(Input)
+        if line and event.character and event.is_printable:
+            line.first().insert_text_at_cursor(event.character)
+            event.stop()
+
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value.strip())
+        self._answer(event.value.strip())
 
     def action_leave(self) -> None:
-        self.dismiss(None)
+        self._answer(None)
+
+    def _answer(self, text: str | None) -> None:
+        if self.is_current:  # Enter and Esc at once: only the first counts
+            self.dismiss(text)

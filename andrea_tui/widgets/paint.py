@@ -142,7 +142,7 @@ def fitting(items: Sequence[tuple[Sequence[Run], int]], width: int, gap: int = 2
     return out
 
 
-_GAP = 12  # equal cells that cost less to send again than to jump over
+_GAP = 5  # equal cells that cost less to send again than to jump over
 
 
 def changed(old: Line, new: Line) -> list[tuple[int, int]]:

@@ -274,8 +274,9 @@ class Plot:
             if start >= free and start + len(label) <= len(text):
                 text[start : start + len(label)] = label
                 free = start + len(label) + 1
-        if len(text) - free >= len(self.by) and self.right:
-            text[len(text) - len(self.by) :] = self.by
+        unit = "time" if self.by == "hours" else self.by
+        if len(text) - free >= len(unit) and self.right:
+            text[len(text) - len(unit) :] = unit
         left: list[Run] = [(" " * self.left, "text")] if self.left else []
         return (*left, ("".join(text), "dim"))
 
