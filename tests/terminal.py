@@ -13,7 +13,7 @@ import termios
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyte
 
@@ -54,7 +54,7 @@ class Terminal:
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-    def __enter__(self) -> "Terminal":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
