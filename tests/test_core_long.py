@@ -26,6 +26,8 @@ KEEP = 40  # for histories of some hundred lines
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "PIECE", 1000)
+    monkeypatch.setattr(follow, "TAIL", 700)
+    monkeypatch.setattr(losslog, "_CHUNK", 300)
     for module in (follow, engine_lines):
         monkeypatch.setattr(module, "MAX_LINE", 600)
     for module in (deep, losslog):

@@ -8,6 +8,7 @@ from engine.rundir.files import open_regular
 from engine.rundir.records import MAX_LINE
 
 PIECE = 1 << 18
+TAIL = 1 << 16  # of a longer file, read first
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class NewestFirst(Follower):
         self._begin_at_the_end()
 
     def _begin_at_the_end(self) -> None:
-        self.offset = self._start = self._line_start(max(0, self.size - PIECE))
+        self.offset = self._start = self._line_start(self.size - TAIL) if self.size > PIECE else 0
 
     def _line_start(self, at: int) -> int:
         """Where the line begins that the byte at that offset belongs to."""

@@ -12,6 +12,7 @@ from engine.rundir.lines import LineDecoder
 from engine.rundir.records import LossLine
 
 _PIECES = 2  # in one look
+_CHUNK = 1 << 15  # bytes decoded at a time: a record takes five times the memory of its line
 _NONE = 2**31  # above every step
 
 
@@ -23,6 +24,7 @@ class LossLog:
         self._bad = 0  # of files that were replaced
         self._first = _NONE  # the smallest step of all lines that were read
         self._high = 0  # the furthest step that the history reached
+        self._read = 0  # lines: of as few as there are after a new beginning, all rows are kept
         self._newer, self._older = LineDecoder(LossLine), LineDecoder(LossLine)
 
     @property
@@ -61,27 +63,30 @@ class LossLog:
             if piece.fresh:
                 self._bad = self.bad
                 self._newer, self._older = LineDecoder(LossLine), LineDecoder(LossLine)
-                self._first, self._high = _NONE, 0
+                self._first, self._high, self._read = _NONE, 0, 0
                 fresh = True
                 out.clear()
             out += self._newer.feed(piece.data)
         if out:
             low = min(x.step for x in out)
-            if self._first < low <= self._high - KEEP // 2:
+            if self._first < low <= self._high - KEEP // 2 and self._read > KEEP // 2:
                 # It went far back: of the steps that are the newest now few have their rows kept. Read it again.
                 self._file.restart()
                 return [], fresh
             self._first = min(self._first, low)
             self._high = max(self._high, out[-1].step)
+            self._read += len(out)
         return out, fresh
 
     def older(self) -> History:
         """The canonical part of the lines before those that were read."""
         part = History()
         data = self._file.older()
-        part.extend([x for x in self._older.feed(data) if x.step < self._first])
+        for i in range(0, len(data), _CHUNK):
+            part.extend([x for x in self._older.feed(data[i : i + _CHUNK]) if x.step < self._first])
         if len(part):
             self._first = int(part.step[0])
+            self._read += len(part)
         return part
 
     def close(self) -> None:
