@@ -12,7 +12,7 @@ from andrea_tui.runner import Runner
 from engine import config
 from engine.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
 from engine.rundir import names
-from engine.rundir.files import exists, replace_file
+from engine.rundir.files import exists, refuse_special, replace_file
 from engine.rundir.records import encode, event
 
 _DESCRIPTION = """\
@@ -99,6 +99,13 @@ def _fly(argv: list[str]) -> int:
         raise BadInput(
             f"{run_dir}: is a run already; --preset and --set are for new ones, edit {run_dir}/config.toml"
         )
+    for name in (config.CONFIG_FILE, config.POLICY_FILE):
+        try:
+            refuse_special(run_dir / name)
+        except FileNotFoundError:
+            pass  # said by whoever reads it
+        except OSError as e:
+            raise BadInput(f"{run_dir / name}: {e.strerror}" if e.strerror else str(e)) from None
     # Said in one line before a trainer is started that would say it in its log.
     c = config.load_config(run_dir / config.CONFIG_FILE)
     policy = config.load_policy(run_dir / config.POLICY_FILE)

@@ -21,10 +21,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
         raise BadInput(f"{path}: missing; `andrea-tui init {path.parent}` makes a run directory") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+    except ValueError as e:  # TOMLDecodeError, UnicodeDecodeError, a number of 5,000 digits
         raise BadInput(f"{path}: not valid TOML: {e}") from None
-    except (OSError, RecursionError) as e:
-        raise BadInput(f"{path}: can't be read: {e}") from None
+    except RecursionError:
+        raise BadInput(f"{path}: not valid TOML: nested too deeply") from None
+    except OSError as e:
+        raise BadInput(f"{path}: can't be read: {e.strerror or e}") from None
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def _explain(text: str, kind: type[Struct], prefix: str) -> str:
         name = unknown[1]
         return (
             f"{key + '.' if key else ''}{name}: unknown key{did_you_mean(name, known)}"
-            f"; there are {', '.join(known)}"
+            f"; there are {', '.join(known)}; a newer andrea-tui may know it"
         )
     return f"{key or 'file'}: {message[0].lower()}{message[1:]}" + (f" ({about})" if about else "")
 

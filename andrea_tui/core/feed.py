@@ -4,6 +4,7 @@ It never touches the screen. One update is under way at a time: while nobody tak
 reads no further. It is the only reader of the run's files in the cockpit.
 """
 
+import errno
 import os
 import select
 import threading
@@ -26,7 +27,7 @@ from engine.config import CONFIG_FILE, POLICY_FILE, Config, Policy, load_config,
 from engine.errors import BadInput
 from engine.mix.state import State, read_state
 from engine.rundir import names, pivot
-from engine.rundir.files import read_file
+from engine.rundir.files import read_file, refuse_special
 from engine.rundir.history import History
 from engine.rundir.lines import LineDecoder
 from engine.rundir.pivot import Pivot
@@ -181,12 +182,31 @@ class Reader:
 
     def failed(self, e: Exception) -> Update:
         """What is shown of an error that nobody thought of."""
-        problems = (clean(f"feed: {type(e).__name__}: {e}"),)
-        self._last = Update(bad=self._last.bad, loaded=self._last.loaded, problems=problems)
+        self._last = self._only_problems((clean(f"feed: {type(e).__name__}: {e}"),))
         return self._last
+
+    def _only_problems(self, problems: tuple[str, ...]) -> Update:
+        return Update(bad=self._last.bad, loaded=self._last.loaded, problems=problems)
+
+    def _gone(self) -> str:
+        """Why nothing of the run can be read now, in one line; "" where it can."""
+        try:
+            os.stat(self._run_dir / ".")
+        except FileNotFoundError:
+            why = "is gone (moved, deleted, not mounted?)"
+        except NotADirectoryError:
+            why = "is no directory any more"
+        except OSError as e:
+            why = f"can't be read: {e.strerror}"
+        else:
+            return ""
+        return clean(f"{self._run_dir} {why}; what was read so far is shown")
 
     def look(self) -> tuple[Update | None, bool]:
         """(what changed, whether there is more to read at once); None where nothing did."""
+        if gone := self._gone():
+            before, self._last = self._last, self._only_problems((gone,))
+            return (None if self._last == before else self._last), False
         # First what may fail in new ways: no line that was read may be lost to that.
         changed: dict[str, Any] = self._small_files() | self._machine()
         fresh: set[str] = set()
@@ -204,7 +224,7 @@ class Reader:
             fresh=frozenset(fresh),
             bad=self._bad_lines(),
             loaded=self._loss.loaded,
-            problems=tuple(self._problems.values()),
+            problems=_joined(self._problems),
             **changed,
         )
         quiet = Update(bad=self._last.bad, loaded=self._last.loaded, problems=self._last.problems)
@@ -221,7 +241,7 @@ class Reader:
         except OSError as e:
             self._problem(names.LOSS, e)
             more = False  # tried again after a while
-        problems = tuple(self._problems.values())
+        problems = _joined(self._problems)
         self._last = Update(older=older, bad=self._bad_lines(), loaded=self._loss.loaded, problems=problems)
         return self._last, more
 
@@ -302,6 +322,7 @@ class Reader:
         for name, key, load in loaders:
             if self._moved(name) is not None:
                 try:
+                    refuse_special(self._run_dir / name)
                     out[key] = load(self._run_dir / name)
                     self._problems.pop(name, None)
                 except (OSError, BadInput) as e:
@@ -386,7 +407,19 @@ class Reader:
 
     def _problem(self, name: str, e: Exception) -> None:
         text = (e.strerror or str(e)) if isinstance(e, OSError) else str(e)
-        self._problems[name] = clean(text if name in text else f"{name}: {text}")
+        if isinstance(e, OSError) and e.errno == errno.ELOOP:
+            text = "is a symbolic link, and those are not followed"
+        text = text.replace(f"{self._run_dir}/", "")
+        self._problems[name] = clean(text if text.startswith(name) else f"{name}: {text}")
+
+
+def _joined(problems: dict[str, str]) -> tuple[str, ...]:
+    """One line for several files with the same trouble."""
+    by_reason: dict[str, list[str]] = {}
+    for name, text in problems.items():
+        by_reason.setdefault(text.removeprefix(name), []).append(name)
+    return tuple(", ".join(found) + reason if reason.startswith((":", " ")) else reason
+                 for reason, found in by_reason.items())  # fmt: skip
 
 
 def _doorbell(run_dir: Path) -> Any:

@@ -208,14 +208,18 @@ class PivotWizard(PivotScreen):
             text = self._rejected or self.form.draft()
         except BadInput:
             text = self.form.text
+        wrong = ""
         try:
             async with _deaf_to_ctrl_c(self.app):
                 with self.app.suspend():
-                    text = pivot_form.edited(text)
+                    try:  # in here: an error that leaves `suspend` would leave the terminal lent for good
+                        text = pivot_form.edited(text)
+                    except (BadInput, OSError, ValueError) as e:
+                        wrong = f"editor: {e}"
         except SuspendNotSupported:
-            self.go("policy", "this terminal can't be lent to an editor; ctrl+o loads a file")
-        except (BadInput, OSError, ValueError) as e:
-            self.go("policy", f"editor: {e}")
+            wrong = "this terminal can't be lent to an editor; ctrl+o loads a file"
+        if wrong:
+            self.go("policy", wrong)
         else:
             await self._load(text, "the edited policy")
 

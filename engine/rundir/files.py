@@ -34,6 +34,12 @@ def open_regular(path: Path, flags: int = _READ) -> int:
     return fd
 
 
+def refuse_special(path: Path) -> None:
+    """Raises OSError where the name leads to a FIFO, a device or a directory: reading it may wait for ever."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(f"{path} is not a regular file")
+
+
 def read_file(path: Path, limit: int = 1 << 24) -> bytes:
     """A small regular file whole. Raises OSError, also where it is larger than `limit` bytes."""
     fd = open_regular(path)
