@@ -191,7 +191,7 @@ class Reader:
     def _gone(self) -> str:
         """Why nothing of the run can be read now, in one line; "" where it can."""
         try:
-            os.stat(self._run_dir / ".")
+            os.stat(os.path.join(self._run_dir, "."))  # a Path would drop the dot, which only a directory has
         except FileNotFoundError:
             why = "is gone (moved, deleted, not mounted?)"
         except NotADirectoryError:
@@ -200,7 +200,7 @@ class Reader:
             why = f"can't be read: {e.strerror}"
         else:
             return ""
-        return clean(f"{self._run_dir} {why}; what was read so far is shown")
+        return clean(f"{self._run_dir.name}/ {why}; what was read so far is shown")
 
     def look(self) -> tuple[Update | None, bool]:
         """(what changed, whether there is more to read at once); None where nothing did."""
