@@ -33,8 +33,9 @@ from engine.rundir.lines import LineDecoder
 from engine.rundir.pivot import Pivot
 from engine.rundir.records import Event, LossLine, SampleLine, Status, decode
 
-TICK = 0.25  # seconds
-RESOURCES_EVERY = 2.0
+TICK = 0.25  # seconds between looks
+BELL_TICK = 0.5  # where a doorbell rings for what happens in between; the screen shows no more than that
+RESOURCES_EVERY = 4.0
 _PIECES = 2  # of a file in one update
 _LARGE = 1 << 28  # bytes of the audits of one phase
 _LOG_TAIL = 1 << 16  # bytes of trainer.log that are of interest at first
@@ -120,12 +121,11 @@ class Feed:
         start = time.monotonic()
         if self._bell is not None:
             try:
-                self._bell.watch(100, 100, int(TICK * 1000), self._stop)
+                self._bell.watch(100, 100, int(BELL_TICK * 1000), self._stop)
             except Exception:  # noqa: BLE001  the doorbell is a convenience: without it we still look
                 self._bell = None
-        # It rings for every write: look at most twice as often as without it.
-        least = TICK if self._bell is None else TICK / 2
-        self._stop.wait(max(0.0, least - (time.monotonic() - start)))
+        # It rings for every write: even so no more often than without it.
+        self._stop.wait(max(0.0, TICK - (time.monotonic() - start)))
 
     def _tick(self) -> bool:
         """Whether there is more to read at once."""
