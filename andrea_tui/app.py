@@ -25,7 +25,7 @@ from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
 
-from andrea_tui.core import away, commands, fmt
+from andrea_tui.core import away, commands
 from andrea_tui.core.feed import Feed
 from andrea_tui.core.looks import Looks, log_crash
 from andrea_tui.core.store import Store
@@ -36,15 +36,16 @@ from andrea_tui.filters import Ascii, NoColour
 from andrea_tui.runner import Runner
 from andrea_tui.screens.ask import Ask
 from andrea_tui.screens.help import Help
-from andrea_tui.screens.overview import Overview
+from andrea_tui.screens.overview import Overview, target
 from andrea_tui.screens.quit import QuitPanel
 from andrea_tui.themes import DARK, THEMES
 from andrea_tui.widgets.audit import AuditPane
 from andrea_tui.widgets.checkpoints import CheckpointsPane
-from andrea_tui.widgets.pane import Jump, Pane
+from andrea_tui.widgets.pane import Pane
 from engine.errors import BadInput
 from engine.rundir.records import Event
 
+gc.freeze()  # what was imported stays, and is not looked through again
 gc.enable()  # `early` turned it off
 
 REDRAW = 0.5  # seconds: at most twice a second
@@ -320,48 +321,10 @@ class CockpitApp(App[int]):
 
     # ---- the screen
 
-    def action_go_back(self) -> None:
-        """Out of what the pane is in (a cursor, a filter), then back to all panes; never out."""
-        focused = self.overview.focused
-        if isinstance(focused, Pane) and focused.go_back():
-            return
-        if self.overview.full:
-            self.overview.show_full("")
-
-    def action_open(self) -> None:
-        """The focused pane over the whole screen; there, what the pane does with its selection."""
-        focused = self.overview.focused
-        if not isinstance(focused, Pane) or not focused.id:
-            return
-        if not self.overview.full:
-            self.overview.show_full(focused.id)
-        elif not focused.open():
-            self.overview.show_full("")
-
-    async def action_search(self) -> None:
-        """Ask what to look for in the focused pane, or else in the events."""
-        focused = self.overview.focused
-        pane = (
-            focused
-            if isinstance(focused, Pane) and focused.searched is not None
-            else self.overview.pane("events")
-        )
-
-        def search(text: str | None) -> None:
-            if text is not None:
-                pane.search(text)
-            if text and not self.overview.full:
-                self.overview.show_full(pane.id or "")
-
-        # awaited: keys that follow at once wait for the line and don't go to the panes
-        hint = "shows only lines with this text; empty: all"
-        await self.push_screen(Ask("find", hint, pane.searched or ""), search)
-
-    def action_do(self, what: str) -> None:
-        """What one pane alone can do."""
-        focused = self.overview.focused
-        if isinstance(focused, Pane):
-            focused.act(what)
+    def action_smooth(self, by: int) -> None:
+        self.store.smooth(by)
+        self._settle()
+        self._redraw()
 
     def on_checkpoints_pane_chosen(self, message: CheckpointsPane.Chosen) -> None:
         """What can be done with it."""
@@ -378,71 +341,6 @@ class CockpitApp(App[int]):
                     self.overview.jump(step)
 
         self.push_screen(CheckpointMenu(self.store, message.step), answer)
-
-    async def action_goto(self) -> None:
-        """Ask for a step and show it in the chart."""
-        await self.push_screen(Ask("go to step", "a step, for example 112,600 or 112.6k"), self._goto)
-
-    def _goto(self, text: str | None) -> None:
-        step = fmt.parse_step(text or "")
-        if text and step is None:
-            self.store.fail(f"{clean(text)!r} is no step; write for example 112,600 or 112.6k")
-            self._redraw()
-        elif step is not None:
-            self.overview.jump(step)
-
-    def on_jump(self, message: Jump) -> None:
-        """A pane asks for a step to be shown in the chart."""
-        self.overview.jump(message.step)
-
-    def action_pane(self, number: int) -> None:
-        self.overview.choose(number)
-
-    def action_next_pane(self) -> None:
-        self.overview.cycle(1)
-
-    def action_previous_pane(self) -> None:
-        self.overview.cycle(-1)
-
-    def action_zoom(self, by: int) -> None:
-        self.overview.chart.zoom(by)
-        self.overview.update(force=True)
-
-    def action_pan(self, by: int) -> None:
-        focused = self.overview.focused
-        if focused is None or focused.id == "chart":
-            self.overview.chart.pan(by)
-            self.overview.update(force=True)
-        elif isinstance(focused, AuditPane):
-            focused.pan(by)
-        else:
-            self.action_scroll(-by)
-
-    def action_scroll(self, by: int) -> None:
-        focused = self.overview.focused
-        target = focused if hasattr(focused, "scroll_lines") else self.overview.pane("audit")
-        target.scroll_lines(by)  # type: ignore[union-attr]
-
-    def action_page(self, by: int) -> None:
-        focused = self.overview.focused
-        if isinstance(focused, Pane):
-            self.action_scroll(by * max(1, focused.size.height - 3))
-
-    def action_end(self, by: int) -> None:
-        self.action_scroll(by * 10**9)
-
-    def action_smooth(self, by: int) -> None:
-        self.store.smooth(by)
-        self._settle()
-        self._redraw()
-
-    def action_log_scale(self) -> None:
-        self.overview.chart.log_scale()
-        self.overview.update(force=True)
-
-    def action_x_axis(self) -> None:
-        self.overview.chart.next_x()
-        self.overview.update(force=True)
 
     def action_help(self) -> None:
         self.push_screen(Help(self.only_watch, self.overview.focused_name))
@@ -474,7 +372,7 @@ class CockpitApp(App[int]):
             yield SystemCommand(f"Theme: {name}", "", partial(self.action_set_theme, name))
 
     async def _run(self, action: str) -> None:
-        await self.run_action(action)
+        await self.run_action(target(action))
 
 
 def run_cockpit(

@@ -22,6 +22,7 @@ from andrea_tui.core import commands
 from andrea_tui.runner import Runner, TrainerState
 from andrea_tui.screens.ask import Ask
 from andrea_tui.screens.help import Help
+from andrea_tui.screens.overview import Overview, target
 from andrea_tui.screens.quit import QuitPanel
 from engine.errors import BadInput
 from engine.rundir.records import Event, LossLine, SampleLine, Status, encode
@@ -315,7 +316,9 @@ def test_who_looks_on_has_no_power(run: Path) -> None:
 
 def test_every_command_has_its_action() -> None:
     for c in commands.COMMANDS:
-        assert hasattr(CockpitApp, f"action_{c.action.split('(')[0]}"), c.action
+        where, _, name = target(c.action).partition(".")
+        owner = Overview if where == "screen" else CockpitApp
+        assert hasattr(owner, f"action_{name.split('(')[0]}"), c.action
 
 
 def test_themes_differ_and_are_changed(run: Path) -> None:

@@ -56,7 +56,7 @@ COMMANDS = (
     Command("smooth(1)", "full_stop", "smooth", "Chart: more smoothing", ".", 9, group="Loss", short=",/.",
             views="chart"),
     Command("log_scale", "y", "log", "Chart: logarithmic loss axis on and off", "y", 7, group="Loss", views="chart"),
-    Command("x_axis", "x", "x axis", "Chart: x by step, by hours or by tokens", "x", group="Loss",
+    Command("x_axis", "x", "axis", "Chart: x by step, by hours or by tokens", "x", group="Loss",
             views="chart"),
     Command("open", "", "verify, sample…", "Checkpoints: all that can be done with the chosen one", "Enter",
             group="Lists", views="checkpoints"),

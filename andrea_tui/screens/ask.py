@@ -39,7 +39,10 @@ class Ask(ModalScreen[str | None]):
     def typed(self, event: events.Key) -> None:
         """A key that came before the line had the focus; else the line takes it and it doesn't come here."""
         line = self.query(Input)
-        if line and event.character and event.is_printable:
+        if line and event.key == "enter":
+            self._answer(line.first().value.strip())
+            event.stop()
+        elif line and event.character and event.is_printable:
             line.first().insert_text_at_cursor(event.character)
             event.stop()
 

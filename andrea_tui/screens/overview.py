@@ -1,4 +1,4 @@
-"""The overview: one screen of panes, each shown its frozen view of the store."""
+"""The overview: shows each pane its frozen view of the store, and moves among the panes."""
 
 import time
 from collections.abc import Callable
@@ -6,95 +6,28 @@ from typing import Any
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
-from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.screen import Screen
-from textual.widget import Widget
 
-from andrea_tui.core import commands
+from andrea_tui.core import commands, fmt
 from andrea_tui.core.away import AwayView
 from andrea_tui.core.store import Store
+from andrea_tui.core.text import clean
 from andrea_tui.core.views import FooterView
+from andrea_tui.screens.ask import Ask
+from andrea_tui.screens.board import Board
 from andrea_tui.screens.narrow import NarrowCompositor
-from andrea_tui.screens.plan import PANES, Plan, plan
-from andrea_tui.widgets.alerts import AlertsLine
+from andrea_tui.screens.plan import PANES, Plan
 from andrea_tui.widgets.audit import AuditPane
-from andrea_tui.widgets.away import AwayPane, rows
+from andrea_tui.widgets.away import rows
 from andrea_tui.widgets.chart import LossChart
-from andrea_tui.widgets.checkpoints import CheckpointsPane
-from andrea_tui.widgets.events import EventsPane
-from andrea_tui.widgets.footer import FooterLine
-from andrea_tui.widgets.mini import ArmLossPane, MiniChart
-from andrea_tui.widgets.mix import MixPane
-from andrea_tui.widgets.pane import Pane
-from andrea_tui.widgets.resources import CompactLine, ResourcesPane
-from andrea_tui.widgets.status import NumbersLine, StatusLine
+from andrea_tui.widgets.pane import Jump, Pane
 
 _SLOW = 10.0  # seconds between redraws of what only ages
-
-
-class _Planned(Layout):
-    """Places the children where the plan says; who is not in it is not drawn."""
-
-    name = "planned"
-
-    def arrange(
-        self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
-    ) -> ArrangeResult:
-        assert isinstance(parent, Board)
-        boxes = parent.boxes(size)
-        return [
-            WidgetPlacement(Region(*boxes[c.id]), NULL_OFFSET, NULL_SPACING, c)
-            for c in children
-            if c.id in boxes
-        ]
-
-
-class Board(Widget):
-    """Holds the panes."""
-
-    DEFAULT_CSS = "Board { width: 100%; height: 100%; overflow: hidden; }"
-
-    full = ""  # the pane that fills the screen
-    dead = False
-    alerts = False
-    away = 0  # lines that what happened before the attach would like
-
-    def __init__(self) -> None:
-        super().__init__(id="board")
-        self._planned = _Planned()
-
-    @property
-    def layout(self) -> Layout:
-        return self._planned
-
-    def boxes(self, size: Size | None = None) -> Plan:
-        w, h = size or self.size
-        return plan(w, h, self.full, self.dead, self.alerts, self.away)
-
-    def compose(self) -> ComposeResult:
-        yield StatusLine("status")
-        yield NumbersLine("numbers")
-        yield AwayPane("away")
-        yield LossChart("chart")
-        yield MixPane("mix")
-        yield AuditPane("audit")
-        yield CheckpointsPane("checkpoints")
-        yield EventsPane("events")
-        yield ResourcesPane("resources")
-        yield ArmLossPane("arms")
-        for i in range(3):
-            yield MiniChart(f"mini{i}")
-        yield CompactLine("compact")
-        yield AlertsLine("alerts")
-        yield FooterLine("footer")
-
-
 _REPAINTS = (0.2, 1.0)  # seconds after a change of size
 
 
 class Overview(Screen[None], inherit_bindings=False):
-    """Keys go to the app's actions; the panes are shown what the store holds."""
+    """What moves among the panes is done here; what acts on the training is the app's."""
 
     def __init__(self, store: Store) -> None:
         super().__init__()
@@ -110,8 +43,8 @@ class Overview(Screen[None], inherit_bindings=False):
         out: list[BindingType] = []
         for c in commands.usable(watch):
             for key in filter(None, c.keys.split(",")):
-                action = f"app.pane({key})" if c.action == "pane" else f"app.{c.action}"
-                out.append(Binding(key, action, c.label or c.help, show=False))
+                action = f"pane({key})" if c.action == "pane" else c.action
+                out.append(Binding(key, target(action), c.label or c.help, show=False))
         if watch:
             out.append(Binding("q", "app.detach", "leave", show=False))
         return out
@@ -199,11 +132,11 @@ class Overview(Screen[None], inherit_bindings=False):
     # ---- panes
 
     def pane(self, name: str) -> Pane[Any]:
-        return self._board.query_one(f"#{name}", Pane)
+        return self._board.panes[name]
 
     @property
     def chart(self) -> LossChart:
-        return self._board.query_one(LossChart)
+        return self._board.chart
 
     @property
     def full(self) -> str:
@@ -222,7 +155,7 @@ class Overview(Screen[None], inherit_bindings=False):
     def show_full(self, name: str) -> None:
         """The pane over the whole screen; "" for all panes."""
         self._board.full = name
-        for pane in self._board.query(Pane):
+        for pane in self._board.panes.values():
             pane.full = pane.id == name
         self._replan()
         if name:
@@ -248,3 +181,110 @@ class Overview(Screen[None], inherit_bindings=False):
             self.show_full(name)
         else:
             self.pane(name).focus()
+
+    # ---- keys
+
+    def action_go_back(self) -> None:
+        """Out of what the pane is in (a cursor, a filter), then back to all panes; never out."""
+        focused = self.focused
+        if isinstance(focused, Pane) and focused.go_back():
+            return
+        if self.full:
+            self.show_full("")
+
+    def action_open(self) -> None:
+        """The focused pane over the whole screen; there, what the pane does with its selection."""
+        focused = self.focused
+        if not isinstance(focused, Pane) or not focused.id:
+            return
+        if not self.full:
+            self.show_full(focused.id)
+        elif not focused.open():
+            self.show_full("")
+
+    async def action_search(self) -> None:
+        """Ask what to look for in the focused pane, or else in the events."""
+        focused = self.focused
+        pane = focused if isinstance(focused, Pane) and focused.searched is not None else self.pane("events")
+
+        def search(text: str | None) -> None:
+            if text is not None:
+                pane.search(text)
+            if text and not self.full:
+                self.show_full(pane.id or "")
+
+        # awaited: keys that follow at once wait for the line and don't go to the panes
+        hint = "shows only lines with this text; empty: all"
+        await self.app.push_screen(Ask("find", hint, pane.searched or ""), search)
+
+    def action_do(self, what: str) -> None:
+        """What one pane alone can do."""
+        focused = self.focused
+        if isinstance(focused, Pane):
+            focused.act(what)
+
+    async def action_goto(self) -> None:
+        """Ask for a step and show it in the chart."""
+        await self.app.push_screen(Ask("go to step", "a step, for example 112,600 or 112.6k"), self._goto)
+
+    def _goto(self, text: str | None) -> None:
+        step = fmt.parse_step(text or "")
+        if text and step is None:
+            self.store.fail(f"{clean(text)!r} is no step; write for example 112,600 or 112.6k")
+            self.update()
+        elif step is not None:
+            self.jump(step)
+
+    def on_jump(self, message: Jump) -> None:
+        """A pane asks for a step to be shown in the chart."""
+        self.jump(message.step)
+
+    def action_pane(self, number: int) -> None:
+        self.choose(number)
+
+    def action_next_pane(self) -> None:
+        self.cycle(1)
+
+    def action_previous_pane(self) -> None:
+        self.cycle(-1)
+
+    def action_zoom(self, by: int) -> None:
+        self.chart.zoom(by)
+        self.update(force=True)
+
+    def action_pan(self, by: int) -> None:
+        focused = self.focused
+        if focused is None or focused.id == "chart":
+            self.chart.pan(by)
+            self.update(force=True)
+        elif isinstance(focused, AuditPane):
+            focused.pan(by)
+        else:
+            self.action_scroll(-by)
+
+    def action_scroll(self, by: int) -> None:
+        focused = self.focused
+        target = focused if hasattr(focused, "scroll_lines") else self.pane("audit")
+        target.scroll_lines(by)  # type: ignore[union-attr]
+
+    def action_page(self, by: int) -> None:
+        focused = self.focused
+        if isinstance(focused, Pane):
+            self.action_scroll(by * max(1, focused.size.height - 3))
+
+    def action_end(self, by: int) -> None:
+        self.action_scroll(by * 10**9)
+
+    def action_log_scale(self) -> None:
+        self.chart.log_scale()
+        self.update(force=True)
+
+    def action_x_axis(self) -> None:
+        self.chart.next_x()
+        self.update(force=True)
+
+
+def target(action: str) -> str:
+    """Whose it is: what moves among the panes is this screen's, the rest the app's."""
+    name = action.partition("(")[0]
+    return f"screen.{action}" if hasattr(Overview, f"action_{name}") else f"app.{action}"
