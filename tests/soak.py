@@ -56,7 +56,7 @@ def descriptors(pid: int) -> int:
 def steady(run: Path, *args: str) -> Iterator[subprocess.Popen[bytes]]:
     """The stand-in trainer at work."""
     make_run(run, "andrea-tiny", [])
-    command = [sys.executable, "-m", "tests.steady_trainer", str(run), *args]
+    command = [sys.executable, "-m", "bench.standin", str(run), *args]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         while not (run / ".status.json").exists():

@@ -1,6 +1,6 @@
 """Stands in for the trainer where its speed and the signals it gets are what matters: writes so many steps a second.
 
-    python -m tests.steady_trainer RUN --rate 10 [--history N] [--steps N]
+    python -m bench.standin RUN --rate 10 [--history N | --after N] [--steps N]
 
 It holds the run's lock, writes `.status.json` and `.loss.json` as the engine does, a checkpoint event (without a file)
 every 100 steps and an audit with it, and each signal that it gets as a line of `RUN/signals.txt`.
@@ -115,7 +115,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=Path)
     parser.add_argument("--rate", type=float, default=10.0)
-    parser.add_argument("--history", type=int, default=0)
+    parser.add_argument("--history", type=int, default=0, help="so many steps are written first")
+    parser.add_argument("--after", type=int, default=0, help="go on after this step of a log that is there")
     parser.add_argument("--steps", type=int, default=10**9)
     args = parser.parse_args()
     run: Path = args.run
@@ -133,8 +134,9 @@ def main() -> None:
         write_history(run, args.history)
     loss, samples, events = (Appender(run / n) for n in (names.LOSS, names.SAMPLES, names.EVENTS))
     events.append(encode(event("started", text="started")))
-    step, begin = args.history, time.monotonic()
-    while step < args.history + args.steps:
+    first = args.after or args.history
+    step, begin = first, time.monotonic()
+    while step < first + args.steps:
         step += 1
         loss.append(encode(line(step, round(time.time(), 2), 1 / args.rate, 0)))
         if step % 100 == 0:
@@ -143,7 +145,7 @@ def main() -> None:
                 samples.append(encode(x))
         if step % max(1, int(args.rate)) == 0:
             status(run, step)
-        time.sleep(max(0.0, begin + (step - args.history) / args.rate - time.monotonic()))
+        time.sleep(max(0.0, begin + (step - first) / args.rate - time.monotonic()))
     while True:  # alive, but no step any more
         status(run, step)
         time.sleep(1)
