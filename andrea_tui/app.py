@@ -363,7 +363,8 @@ class CockpitApp(App[int]):
         self.theme = name
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        for c in commands.usable(self.only_watch):
+        # What acts on the training stands last: Enter in a palette that was just opened takes the first one.
+        for c in sorted(commands.usable(self.only_watch), key=lambda c: c.changes):
             if c.action != "pane":
                 yield SystemCommand(
                     c.help.split(";")[0], f"key {c.shown}" if c.shown else "", partial(self._run, c.action)

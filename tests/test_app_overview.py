@@ -408,3 +408,24 @@ def test_keys_that_follow_at_once_are_text_and_none_is_lost(key: str, run: Path)
         assert app.overview.full == ""  # no digit chose a pane
 
     drive(body, run)
+
+
+def test_the_keys_page_is_that_of_the_commands() -> None:
+    page = Path(__file__).parent.parent / "docs" / "KEYS.md"
+    assert page.read_text("utf-8") == commands.table()
+
+
+def test_a_reflex_in_the_palette_changes_nothing(run: Path) -> None:
+    async def body(pilot: Press, app: CockpitApp, runner: FakeRunner) -> None:
+        await loaded(pilot, app)
+        found = list(app.get_system_commands(app.screen))
+        assert len(found) > 20
+        acting = [c.help for c in commands.COMMANDS if c.changes]
+        assert not any(found[0].title.startswith(text.split(";")[0]) for text in acting)
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: len(app.screen_stack) > 1)
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        assert runner.sent == []
+
+    drive(body, run)

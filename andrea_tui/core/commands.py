@@ -51,12 +51,12 @@ COMMANDS = (
     Command("zoom(-1)", "minus", "", "Chart: zoom out", "-", group="Loss"),
     Command("zoom(0)", "0", "zoom", "Chart: the whole run, and follow it", "0", 6, group="Loss", short="+/-/0",
             views="chart"),
-    Command("goto", "g", "go to step", "Chart: go to a step", "g", group="Loss", views="chart"),
-    Command("smooth(-1)", "comma", "", "Chart: less smoothing", ",", group="Loss"),
-    Command("smooth(1)", "full_stop", "smooth", "Chart: more smoothing", ".", 9, group="Loss", short=",/.",
-            views="chart"),
+    Command("goto", "g", "go to", "Chart: go to a step", "g", group="Loss", views="chart"),
     Command("log_scale", "y", "log", "Chart: logarithmic loss axis on and off", "y", 7, group="Loss", views="chart"),
     Command("x_axis", "x", "axis", "Chart: x by step, by hours or by tokens", "x", group="Loss",
+            views="chart"),
+    Command("smooth(-1)", "comma", "", "Chart: less smoothing", ",", group="Loss"),
+    Command("smooth(1)", "full_stop", "smooth", "Chart: more smoothing", ".", 9, group="Loss", short=",/.",
             views="chart"),
     Command("open", "", "verify, sample…", "Checkpoints: all that can be done with the chosen one", "Enter",
             group="Lists", views="checkpoints"),
@@ -111,15 +111,46 @@ def footer(watch: bool, alive: bool, width: int, view: str = "") -> tuple[tuple[
 
 def _fitting(items: list[tuple[str, str]], width: int) -> tuple[tuple[str, str], ...]:
     out: list[tuple[str, str]] = []
-    used = 0
-    for key, label in items:
-        used += len(key) + 1 + len(label) + (2 if out else 0)
-        if used > width:
-            break
-        out.append((key, label))
-    # `? help` leads to everything else, so it stays to the last
-    if items and ("?", "help") not in out and out and width > 12:
-        while out and sum(len(k) + len(v) + 3 for k, v in out) + 6 > width:
-            out.pop()
-        out.append(("?", "help"))
+    used = -_GAP
+    stay = sum(_cells(x) for x in items if x in _STAY)
+    full = False
+    for x in items:
+        stay -= _cells(x) if x in _STAY else 0
+        full = full or used + _cells(x) + stay > width
+        if used + _cells(x) <= width and (x in _STAY or not full):
+            out.append(x)
+            used += _cells(x)
     return tuple(out)
+
+
+_GAP = 2
+_STAY = (("Esc", "back"), ("?", "help"))  # lead to everything else, so that they go last
+
+
+def _cells(item: tuple[str, str]) -> int:
+    """With the gap before it."""
+    return _GAP + len(item[0]) + 1 + len(item[1])
+
+
+def table() -> str:
+    """All keys as Markdown: docs/KEYS.md."""
+    out = [
+        "# Keys", "",
+        "Made by `python -m andrea_tui.core.commands > docs/KEYS.md`; `?` shows the same with the view in focus first.",
+        "`ctrl+p` finds every command by name. Those marked ● act on the training and are not there with `--watch`.",
+    ]  # fmt: skip
+    shown = [c for c in COMMANDS if c.shown]
+    for group in dict.fromkeys(c.group for c in shown):
+        out += ["", f"## {group}", "", "| key | does |", "|---|---|"]
+        for c in shown:
+            if c.group == group:
+                out.append(
+                    f"| {'● ' if c.changes else ''}`{c.shown.replace('|', chr(92) + '|')}` | {c.help} |"
+                )
+    return "\n".join(out) + "\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(table())
