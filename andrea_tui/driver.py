@@ -29,7 +29,7 @@ class CockpitDriver(LinuxDriver):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._stopped = False  # by SIGTSTP: the terminal was given back before
-        self._taking = False
+        self._taking = self._continued = False
         if sys.__stderr__ is None or not sys.__stderr__.isatty():
             self._file: Any = sys.__stdout__
 
@@ -43,21 +43,30 @@ class CockpitDriver(LinuxDriver):
         super()._sigtstp_application(*args)
 
     def _sigcont_application(self, *_: Any) -> None:
-        if self.lent or self._taking:
+        if self.lent:
             return
-        self._taking = True  # in the background the kernel stops us in the middle of it, and SIGCONT comes again
+        self._continued = True
+        if self._taking:  # in the background the kernel stops us in the middle of it, and SIGCONT comes again
+            return
+        self._taking = True
         try:
-            if self._stopped:
-                self.resume_application_mode()
-            elif self._writer_thread is not None:
-                before = self.attrs_before
-                self.suspend_application_mode()
-                self._must_signal_resume = True
-                self.resume_application_mode()
-                self.attrs_before = before
+            while self._continued:
+                self._continued = False
+                self._take()
         finally:
             self._taking = False
-        self._stopped = self._key_thread is None or not self._key_thread.is_alive()  # still in the background
+
+    def _take(self) -> None:
+        """Take the terminal again; in the background that fails, and the next SIGCONT tries anew."""
+        if self._stopped:
+            self.resume_application_mode()
+        elif self._writer_thread is not None:
+            before = self.attrs_before
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+            self.resume_application_mode()
+            self.attrs_before = before
+        self._stopped = self._key_thread is None or not self._key_thread.is_alive()
 
     def give_back(self) -> None:
         """The terminal as it was, as far as that goes without waiting for anything. From any thread."""
