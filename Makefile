@@ -4,12 +4,12 @@ RUN ?= run
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test lint bench torture screenshots clean
+.PHONY: help venv run test lint bench torture soak screenshots clean
 
 help:
 	@echo "make run          make .venv, start (or attach to) a run in $(RUN)/"
 	@echo "make test         lint, types, import contracts and all tests"
-	@echo "make lint | bench | screenshots | torture N=1000 | clean"
+	@echo "make lint | bench | screenshots | torture N=1000 | soak N=3600 | clean"
 
 venv: .venv/ready
 
@@ -43,6 +43,10 @@ screenshots: .venv/ready
 
 torture: .venv/ready
 	$(BIN)/python -m tests.torture $(or $(N),1000)
+
+# A monkey at the cockpit's keys for N seconds, with resizes.
+soak: .venv/ready
+	$(BIN)/python -m tests.soak --seconds $(or $(N),3600)
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
