@@ -35,7 +35,7 @@ class Overview(Screen[None], inherit_bindings=False):
         self.store = store
         self._board = Board()
         self._shown = -1  # revision of the store that is on the screen
-        self._next_slow = 0.0
+        self._next_slow = 0.0  # time.monotonic()
         self.away: AwayView | None = None  # what happened before the attach, while that is shown
 
     @staticmethod
@@ -75,7 +75,7 @@ class Overview(Screen[None], inherit_bindings=False):
         now = time.time()
         store, board = self.store, self._board
         changed = force or store.revision != self._shown
-        slow = changed or now >= self._next_slow
+        slow = changed or time.monotonic() >= self._next_slow
         self._shown = store.revision
         alerts = store.alerts_view(now)
         dead = store.state(now).kind == "dead"
@@ -88,7 +88,7 @@ class Overview(Screen[None], inherit_bindings=False):
         self._show(boxes, "alerts", lambda: alerts)
         self._show(boxes, "away", lambda: self.away or AwayView())
         if slow:
-            self._next_slow = now + _SLOW
+            self._next_slow = time.monotonic() + _SLOW
             self._show(boxes, "checkpoints", lambda: store.checkpoints_view(now))
             self._show(boxes, "compact", lambda: store.line_view(now))
         if changed:
