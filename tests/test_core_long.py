@@ -46,7 +46,18 @@ def line(rng: random.Random, step: int, seg: int = 0) -> bytes:
     return encode(x)
 
 
-DAMAGE = (b"", b"   ", b"\0" * 70, b"garbage", b'{"step":5,"lo', b"x" * 700, b"\0" * 5000, b'{"step":3}', b"{}{}", b"[")
+DAMAGE = (
+    b"",
+    b"   ",
+    b"\0" * 70,
+    b"garbage",
+    b'{"step":5,"lo',
+    b"x" * 700,
+    b"\0" * 5000,
+    b'{"step":3}',
+    b"{}{}",
+    b"[",
+)
 
 
 def some_log(rng: random.Random, start: int, segments: int) -> bytes:
@@ -292,7 +303,13 @@ def test_the_fold_is_done_in_slices_and_keys_have_their_turn(monkeypatch: pytest
     while c.work():
         folded.append(c.ema.folded)
         if len(folded) == 3:  # meanwhile the run goes on, and takes a step back
-            c.extend([LossLine(step=4_999, loss=1.0), LossLine(step=5_000, loss=2.0), LossLine(step=5_001, loss=9.0)])
+            c.extend(
+                [
+                    LossLine(step=4_999, loss=1.0),
+                    LossLine(step=5_000, loss=2.0),
+                    LossLine(step=5_001, loss=9.0),
+                ]
+            )
     assert np.diff(folded).max() <= 1000
     assert np.array_equal(c.ema.values, fold(c.history.loss))
     c.smooth(0.5)

@@ -63,7 +63,9 @@ class DeepHistory(History):
         self.kept = 0  # first index whose rows are kept
         super().__init__()
         self._before: dict[str, int] = {}  # arm -> rows drawn in the steps before it
-        self._sums: dict[str, tuple[Floats, Floats]] = {}  # arm -> per block of steps: rows, sum of their losses
+        self._sums: dict[
+            str, tuple[Floats, Floats]
+        ] = {}  # arm -> per block of steps: rows, sum of their losses
 
     def new_column(self, dtype: Any, length: int = 0, fill: Any = 0) -> Column:
         column = DeepColumn(dtype)
@@ -146,7 +148,9 @@ class DeepHistory(History):
         for column in (*self._rows.values(), *self._rloss.values()):
             _deep(column).live = index
 
-    def _sum(self, arm: str, step: NDArray[np.int32], rows: NDArray[np.int32], rloss: NDArray[np.float32]) -> None:
+    def _sum(
+        self, arm: str, step: NDArray[np.int32], rows: NDArray[np.int32], rloss: NDArray[np.float32]
+    ) -> None:
         if not len(step):
             return
         self._before[arm] = self._before.get(arm, 0) + int(rows.sum())

@@ -100,7 +100,9 @@ class NewestFirst(Follower):
 
     @property
     def loaded(self) -> float:
-        return 1.0 if self.offset >= self.size and not self._start else (self.offset - self._start) / self.size
+        return (
+            1.0 if self.offset >= self.size and not self._start else (self.offset - self._start) / self.size
+        )
 
     def older(self) -> bytes:
         """The lines before those that were read, about PIECE bytes of them; empty where there are none (any more).

@@ -232,6 +232,11 @@ class Store:
         return None if self.loaded >= 1.0 and self.course.settled else min(99, int(self.loaded * 100))
 
     @property
+    def _grown(self) -> tuple[int, int]:
+        """Changes when a chart has more to show: while a long history is read, with every per cent of it."""
+        return (len(self.history), 0) if self.loading is None else (1 + self.loading, 1)
+
+    @property
     def name(self) -> str:
         return clean(self.run_dir.name or str(self.run_dir)) + "/"
 
@@ -274,9 +279,8 @@ class Store:
     def chart_view(self) -> ChartView:
         h = self.history
         return ChartView(
-            revision=self.revision if self.loading is not None else hash((len(h), h.last, self.ema.decay,
-                                                                          float(h.t[-1]) if len(h) else 0,
-                                                                          len(self._heldout.points))),
+            revision=hash((self._grown, h.last, self.ema.decay, float(h.t[-1]) if len(h) else 0,
+                           len(self._heldout.points))),
             step=h.step,
             loss=h.loss,
             ema=self.ema.values,
@@ -307,7 +311,7 @@ class Store:
     def minis(self, lens: Lens = WHOLE, x: NDArray[np.int32] | None = None) -> tuple[MiniView, MiniView, MiniView]:
         """`x`: the coordinate of each step on the axis of the loss chart, if that is not the step."""
         h, r = self.history, self.rates()
-        revision = hash((len(h), h.last, len(x) if x is not None else 0))
+        revision = hash((self._grown, h.last, len(x) if x is not None else 0))
         at = h.step if x is None or len(x) != len(h) else x
         per_step = self.status.tokens_per_step if self.status else 0
         speed = f"{fmt.short(r.tokens)} tok/s" if r.tokens else fmt.NA
