@@ -41,8 +41,6 @@ from engine.rundir.records import LossLine, f32
 from engine.saver import Saver
 from engine.session import Session
 
-# How long a stop tries to save on a full disk before it ends with exit 4.
-SAVE_SECONDS = float(os.environ.get("ANDREA_SAVE_SECONDS", "120"))
 DIVERGED_AFTER = 3  # steps in a row without a finite loss or gradient
 
 
@@ -268,7 +266,9 @@ class Trainer:
         if self.saver.durable != step:
             why = "snapshot" if self.flags.snapshot else "finish" if complete else "stop"
             beat = lambda text: s.tell("stopping", text, step=step, now=True)  # noqa: E731
-            if not self.saver.save_at_last(step, why, self.state, self.mix_state(), SAVE_SECONDS, beat):
+            # How long a stop tries to save on a full disk before it ends with exit 4.
+            seconds = float(os.environ.get("ANDREA_SAVE_SECONDS", "120"))
+            if not self.saver.save_at_last(step, why, self.state, self.mix_state(), seconds, beat):
                 lost = step - max(self.saver.durable, 0)
                 text = (
                     f"step {step} could not be saved: {lost} steps since step {self.saver.durable} are lost"

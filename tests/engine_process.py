@@ -9,15 +9,33 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from engine.rundir.history import History, read_history
 from engine.rundir.lines import LineDecoder
 from engine.rundir.records import Event, LossLine, SampleLine
+from tests import forked
 
 TIMEOUT = 120.0
 
 
-def start(run: Path, *args: str) -> subprocess.Popen[bytes]:
+class Process(Protocol):
+    """What a `Popen` and a forked trainer have in common."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def start(run: Path, *args: str) -> forked.Forked:
+    """A trainer that finds torch imported."""
+    return forked.server().start(run, *args)
+
+
+def start_cold(run: Path, *args: str) -> subprocess.Popen[bytes]:
+    """As it is started on a machine: where the start itself is tested."""
     with open(run / "trainer.log", "ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "engine", str(run), *args],
@@ -35,7 +53,7 @@ def finish(run: Path, *args: str) -> int:
 def wait_for(
     condition: Callable[[], bool],
     what: str,
-    process: subprocess.Popen[bytes] | None = None,
+    process: Process | None = None,
     seconds: float = TIMEOUT,
 ) -> None:
     end = time.monotonic() + seconds
@@ -86,7 +104,13 @@ def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def kill_at_step(run: Path, step: int, number: signal.Signals, seconds: float = TIMEOUT) -> int:
+def kill_at_step(
+    run: Path,
+    step: int,
+    number: signal.Signals,
+    seconds: float = TIMEOUT,
+    start: Callable[[Path], Process] = start,
+) -> int:
     """Start the trainer, send the signal once the log has that step; its exit code."""
     p = start(run)
     wait_for(lambda: history(run).last >= step, f"step {step}", p, seconds)

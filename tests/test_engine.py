@@ -1,9 +1,8 @@
-"""The real trainer as a process: signals, resume, refusals. A cold start costs seconds, so each test does much."""
+"""The real trainer as a process: signals, resume, refusals."""
 
 import os
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,29 +10,33 @@ import pytest
 
 from engine.rundir import checkpoint
 from tests import engine_process as e
+from tests import forked
 from tests.conftest import MakeRun
 
 
-def test_a_run_that_is_interrupted_in_every_way_ends_with_the_same_bytes(small_run: MakeRun) -> None:
-    whole, cut = small_run("whole", "train.max_steps=120"), small_run("cut", "train.max_steps=120")
-    assert e.finish(whole) == 0
-    assert e.kill_at_step(cut, 17, signal.SIGKILL) == -signal.SIGKILL
-    assert e.kill_at_step(cut, 39, signal.SIGTERM) == 0
+def test_a_run_that_is_interrupted_in_every_way_ends_with_the_same_bytes(
+    small_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cold starts with as many threads as the machine has: all as a person has it. `test_torture` does hundreds."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    whole, cut = small_run("whole", "train.max_steps=60"), small_run("cut", "train.max_steps=60")
+    assert e.start_cold(whole).wait(e.TIMEOUT) == 0
+    assert e.kill_at_step(cut, 17, signal.SIGKILL, start=e.start_cold) == -signal.SIGKILL
+    assert e.kill_at_step(cut, 39, signal.SIGTERM, start=e.start_cold) == 0
     stopped_at = e.named(cut, "stopped")[-1].step
     assert stopped_at >= 39
     assert (cut / f"step_{stopped_at:06d}.bin").stat().st_size == 8 + 12 * e.named(cut, "started")[0].info[
         "params"
     ]
-    assert e.kill_at_step(cut, 75, signal.SIGKILL) == -signal.SIGKILL
-    assert e.finish(cut) == 0
-    assert e.sha(cut / "step_000120.bin") == e.sha(whole / "step_000120.bin")
+    assert e.start_cold(cut).wait(e.TIMEOUT) == 0
+    assert e.sha(cut / "step_000060.bin") == e.sha(whole / "step_000060.bin")
     assert e.canonical(cut) == e.canonical(whole)
     texts = [{(x.step, x.prompt, x.mode, x.text) for x in e.samples(run)} for run in (whole, cut)]
     assert texts[0] <= texts[1]
     replayed = e.named(cut, "replayed")
     assert replayed
     assert all(x.info["same"] == x.info["total"] for x in replayed)
-    assert [x.step for x in e.named(whole, "finished")] == [120]
+    assert [x.step for x in e.named(whole, "finished")] == [60]
 
 
 def test_a_changed_learning_rate_is_said_and_the_log_goes_on_from_the_difference(small_run: MakeRun) -> None:
@@ -56,7 +59,7 @@ def test_signals(small_run: MakeRun) -> None:
     run = small_run(
         "run", "train.max_steps=100000", "train.checkpoint_every=10000", "train.sample_every=10000"
     )
-    p = e.start(run)
+    p = e.start_cold(run)
     e.wait_for(lambda: (run / ".lock").exists(), "the lock", p)
     for _ in range(50):
         os.kill(p.pid, signal.SIGUSR1)  # torch is still being imported
@@ -84,12 +87,7 @@ def test_signals(small_run: MakeRun) -> None:
 @pytest.mark.parametrize("ignored", [False, True])
 def test_hangup_stops_unless_it_is_ignored(ignored: bool, small_run: MakeRun) -> None:
     run = small_run("run", "train.max_steps=100000")
-    # said both ways: who runs the tests (nohup, say) may ignore it himself
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
-    try:
-        p = e.start(run)
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    p = forked.server().start(run, variant="tests.forked:nohup" if ignored else "tests.forked:real")
     e.wait_for(lambda: e.history(run).last >= 3, "step 3", p)
     os.kill(p.pid, signal.SIGHUP)
     if ignored:
@@ -150,12 +148,11 @@ def test_a_stop_while_compiling_ends_at_once(small_run: MakeRun, tmp_path: Path)
 
 
 def refused(run: Path, *args: str) -> str:
-    p = subprocess.run(
-        [sys.executable, "-m", "engine", str(run), *args], capture_output=True, text=True, check=False
-    )
-    assert p.returncode == 2, p.stderr + p.stdout
-    assert "Traceback" not in p.stderr
-    return (p.stderr + p.stdout).strip().splitlines()[-1]
+    log = run.parent / f"said-{time.monotonic_ns()}"
+    assert forked.server().start(run, *args, log=log).wait(e.TIMEOUT) == 2
+    said = log.read_text()
+    assert "Traceback" not in said
+    return said.strip().splitlines()[-1]
 
 
 def test_what_is_refused_is_refused_in_one_line_and_nothing_is_lost(small_run: MakeRun) -> None:

@@ -10,7 +10,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,9 @@ import pytest
 from engine.rundir import checkpoint
 from engine.rundir.records import LossLine, Status, decode
 from tests import engine_process as e
+from tests import forked
 from tests.conftest import MakeRun, make_small
+from tests.forked import Forked
 
 END = 300
 SETS = (f"train.max_steps={END}", "train.eval_every=50", "train.sample_every=50", "keep.every=10000")
@@ -44,14 +45,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", point], check=True)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """OpenMP's threads wait for each other by spinning; on busy cores that is several times slower."""
-    with pytest.MonkeyPatch.context() as m:
-        m.setenv("OMP_NUM_THREADS", "1")
-        yield
-
-
 class Outcome(NamedTuple):
     sha: str
     history: list[LossLine]
@@ -59,7 +52,7 @@ class Outcome(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def whole(one_thread: None, texts: Path, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole(texts: Path, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """What becomes of the run when nothing disturbs it."""
     run = tmp_path_factory.mktemp("whole") / "run"
     make_small(run, texts, list(SETS))
@@ -74,26 +67,17 @@ def outcome(run: Path) -> Outcome:
 
 
 class Start(Protocol):
-    def __call__(self, run: Path, log: Path, patience: int = 120) -> subprocess.Popen[bytes]: ...
+    def __call__(self, run: Path, log: Path, patience: int = 120) -> Forked: ...
 
 
 @pytest.fixture
 def start(disk: Path) -> Iterator[Start]:
     """Starts trainers: output to `log`, so many seconds for the last checkpoint. None outlives the test."""
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[Forked] = []
 
-    def start(run: Path, log: Path, patience: int = 120) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "ANDREA_SAVE_SECONDS": str(patience)}
-        with log.open("ab") as f:
-            started.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "engine", str(run)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=f,
-                    stderr=f,
-                    env=env,
-                )
-            )
+    def start(run: Path, log: Path, patience: int = 120) -> Forked:
+        env = {"ANDREA_SAVE_SECONDS": str(patience)}
+        started.append(forked.server().start(run, log=log, env=env))
         return started[-1]
 
     yield start
@@ -156,7 +140,7 @@ def behind(run: Path) -> int:
     return s.behind if s else 0
 
 
-def frozen(p: subprocess.Popen[bytes], act: Callable[[], None]) -> None:
+def frozen(p: Forked, act: Callable[[], None]) -> None:
     """Act while the trainer stands still."""
     os.kill(p.pid, signal.SIGSTOP)
     e.wait_for(

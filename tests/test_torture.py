@@ -9,7 +9,7 @@ log has lost nothing. The controls lose the Adam moments or the data's position 
 import functools
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,18 +17,10 @@ import pytest
 from engine.data.manifest import load_manifest
 from engine.data.rows import Rows
 from tests import engine_process as e
-from tests import torture
-from tests.torture import Life, Server, Torture
+from tests import forked, torture
+from tests.torture import Life, Torture
 
 SEED = random.randrange(1 << 32)
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[list[Server]]:
-    all_of_them = [Server(), Server()]
-    yield all_of_them
-    for s in all_of_them:
-        s.close()
 
 
 Peaceful = Callable[[str], Torture]
@@ -41,38 +33,44 @@ def peaceful(tmp_path_factory: pytest.TempPathFactory) -> Peaceful:
 
 
 @pytest.mark.parametrize(
-    ("name", "forked", "cold"),
+    ("name", "kills", "cold"),
     [("fp32", 120, 14), ("bf16-ucb1", 20, 1), ("fp16", 16, 1), ("accumulate-heldout", 20, 1)],
 )
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(
-    name: str, forked: int, cold: int, servers: list[Server], peaceful: Peaceful
+    name: str, kills: int, cold: int, peaceful: Peaceful
 ) -> None:
-    report = torture.torture_all(peaceful(name), forked, cold, SEED, servers)
+    report = torture.torture_all(peaceful(name), kills, cold, SEED, 2)
     assert report.wrong == [], f"seed {SEED}: " + "\n".join(report.wrong)
-    assert report.kills >= forked + cold
+    assert report.kills >= kills + cold
     assert name != "fp32" or report.what["rollback"] + report.what["rollback, killed"] > 0
 
 
 @pytest.mark.parametrize(
-    ("name", "variant"), [("fp32", "real"), ("compiled", "real"), ("fp32", "moments"), ("fp32", "data")]
+    ("name", "variant"),
+    [
+        ("fp32", "tests.forked:real"),
+        ("compiled", "tests.forked:real"),
+        ("fp32", "tests.torture:moments_zeroed"),
+        ("fp32", "tests.torture:data_from_the_start"),
+    ],
 )
 def test_one_kill_and_as_a_control_resumes_that_lose_state(
-    name: str, variant: str, servers: list[Server], peaceful: Peaceful
+    name: str, variant: str, peaceful: Peaceful
 ) -> None:
     """Compiled code is slow to start, so it is killed once; what loses state ends with other bytes."""
 
     def start(run: Path) -> Life:
-        return servers[0].start(run, variant)
+        return forked.server().start(run, variant=variant)
 
     t = peaceful(name)
-    run = t.new_run(variant)
+    run = t.new_run(variant.partition(":")[2])
     life = start(run)
     torture.wait(life.pid, lambda: e.history(run).last >= 37)
     torture.send(life.pid, signal.SIGKILL)
     assert life.wait() == -signal.SIGKILL
     t.finish(run, start)
     wrong = torture.compare(t.outcome(run), t.reference, run)
-    assert any("other bytes" in x for x in wrong) == (variant != "real"), wrong
+    assert any("other bytes" in x for x in wrong) == (variant != "tests.forked:real"), wrong
 
 
 def test_the_window_holds_ends_of_epochs_and_evaluations(peaceful: Peaceful) -> None:

@@ -1,13 +1,9 @@
 """Kill a run again and again and see that it ends with the same bytes.  `python -m tests.torture N [SEED]`: N kills.
 
-Importing torch takes seconds, so most lives are forked from one parent that has imported it and has done nothing with
-it (no thread of OpenMP or autograd survives a fork); the reference and some lives are true cold starts.
-`python -m tests.torture --server` is that parent: for each "RUN VARIANT" line it forks a child that is the trainer in
-a session of its own, prints the child's pid and then, when it has ended, its exit code.
+Importing torch takes seconds, so most lives are forked from one parent that has imported it (`tests.forked`); the
+reference and some lives are true cold starts.
 """
 
-import gc
-import importlib
 import os
 import random
 import signal
@@ -26,6 +22,7 @@ from engine.rundir import checkpoint
 from engine.rundir.files import say
 from engine.rundir.records import LossLine
 from tests import engine_process as e
+from tests import forked
 from tests.conftest import make_small
 
 STEPS = 200
@@ -38,12 +35,8 @@ MATRIX: dict[str, list[str]] = {
     "accumulate-heldout": ["train.accumulate=2", "kind=heldout"],
     "compiled": ["train.compile=true", "train.max_steps=60"],
 }
-ENV = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-# torch, and what the first optimiser, tokeniser and rows would import: seconds that only cold lives spend again
-IMPORTS = ("engine.__main__", "engine.train", "engine.data.manifest", "engine.data.prepare", "engine.data.rows",
-           "torch._dynamo", "torch._inductor.compile_fx", "numpy.random", "tokenizers")  # fmt: skip
+ENV = {**os.environ, **forked.ONE_THREAD}
 ROLLBACKS = 0.1  # of the lives are followed by one, every second of which is killed too
-SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Life(Protocol):
@@ -61,7 +54,9 @@ class Start(Protocol):
 
 
 def cold(run: Path) -> subprocess.Popen[bytes]:
-    old = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # as the launcher does; the trainer unblocks them
+    old = signal.pthread_sigmask(
+        signal.SIG_BLOCK, forked.SIGNALS
+    )  # as the launcher does; the trainer unblocks them
     try:
         with open(run / "trainer.log", "ab") as log:
             return subprocess.Popen(
@@ -73,39 +68,6 @@ def cold(run: Path) -> subprocess.Popen[bytes]:
             )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
-
-
-class Server:
-    """The parent that has torch; one life at a time."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture", "--server"],
-            env=ENV | {"PYTHONPATH": os.pathsep.join(sys.path)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def start(self, run: Path, variant: str = "real") -> "Forked":
-        assert self._process.stdin
-        print(run, variant, file=self._process.stdin, flush=True)
-        return Forked(self._answer(), self._answer)
-
-    def _answer(self) -> int:
-        assert self._process.stdout
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait(e.TIMEOUT)
-
-
-@dataclass
-class Forked:
-    pid: int
-    wait: Callable[[], int]
 
 
 @dataclass
@@ -307,14 +269,14 @@ def make_texts(folder: Path) -> None:
             (folder / arm / f"{i:02}.txt").write_text(text + "\n", "utf-8")
 
 
-def torture_all(t: Torture, kills: int, cold_kills: int, seed: int, servers: list[Server]) -> Report:
-    """Forked lives on every server and cold ones, side by side."""
+def torture_all(t: Torture, kills: int, cold_kills: int, seed: int, workers: int) -> Report:
+    """Forked lives in so many runs, and cold ones, side by side."""
     name = t.name
-    each = [kills // len(servers)] * len(servers) if kills else []
-    with ThreadPoolExecutor(len(servers) + 1) as pool:
+    start = forked.server().start
+    with ThreadPoolExecutor(workers + 1) as pool:
         jobs = [
-            pool.submit(t.kill, n, servers[i].start, random.Random(f"{seed} {name} {i}"), f"forked-{i}")
-            for i, n in enumerate(each)
+            pool.submit(t.kill, kills // workers, start, random.Random(f"{seed} {name} {i}"), f"forked-{i}")
+            for i in range(workers if kills else 0)
         ]
         if cold_kills:
             jobs.append(pool.submit(t.kill, cold_kills, cold, random.Random(f"{seed} {name} cold"), "cold"))
@@ -351,70 +313,23 @@ def data_from_the_start() -> None:
     Trainer.restore = restore  # type: ignore[method-assign]
 
 
-VARIANTS: dict[str, Callable[[], None]] = {
-    "real": lambda: None,
-    "moments": moments_zeroed,
-    "data": data_from_the_start,
-}
-
-
-def be_the_trainer(run: Path, variant: str) -> None:
-    code = 1
-    try:
-        os.setsid()
-        log = os.open(run / "trainer.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        VARIANTS[variant]()
-        from engine.__main__ import main
-
-        code = main([str(run)])
-    except BaseException:  # noqa: BLE001
-        sys.excepthook(*sys.exc_info())
-    finally:
-        os._exit(code)
-
-
-def serve() -> None:
-    for name in IMPORTS:
-        importlib.import_module(name)
-    assert len(os.listdir("/proc/self/task")) == 1, "a process with threads must not fork trainers"
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    answer = os.dup(1)
-    gc.disable()
-    gc.freeze()
-    for request in sys.stdin:
-        run, variant = request.split()
-        pid = os.fork()
-        if pid == 0:
-            gc.enable()
-            be_the_trainer(Path(run), variant)
-        os.write(answer, b"%d\n" % pid)
-        _, status = os.waitpid(pid, 0)
-        os.write(answer, b"%d\n" % os.waitstatus_to_exitcode(status))
-
-
 def main(argv: list[str]) -> int:
     kills = int(argv[0]) if argv else 200
     seed = int(argv[1]) if len(argv) > 1 else random.randrange(1 << 32)
     say(f"seed {seed}")
-    servers = [Server() for _ in range(os.cpu_count() or 1)]
     total = Report()
     for name in MATRIX:
         share = {"fp32": kills, "compiled": 0}.get(name, kills // 5)
         with tempfile.TemporaryDirectory() as folder:
-            r = torture_all(Torture(Path(folder), name), share, max(1, kills // 50), seed, servers)
+            r = torture_all(
+                Torture(Path(folder), name), share, max(1, kills // 50), seed, os.cpu_count() or 1
+            )
         total += r
         say("\n  ".join([f"{name}: {r.kills} kills, {r.runs} runs, {dict(r.what)}", *r.wrong]))
-    for server in servers:
-        server.close()
     ending = "FAILED" if total.wrong else "all ended with the same bytes"
     say(f"{total.kills} kills, {total.runs} runs: {ending}")
     return bool(total.wrong)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--server"]:
-        serve()
-    else:
-        sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
