@@ -232,8 +232,8 @@ class CockpitApp(App[int]):
             self.overview.show_away(None)
         if isinstance(event, events.Key) and event.is_forwarded and isinstance(self.screen, Ask):
             # Nobody took it: it was on its way to a pane when the line to type in was opened.
-            self.screen.typed(event)
-            return
+            if self.screen.typed(event):
+                return
         await super().on_event(event)
 
     # ---- errors

@@ -429,3 +429,18 @@ def test_a_reflex_in_the_palette_changes_nothing(run: Path) -> None:
         assert runner.sent == []
 
     drive(body, run)
+
+
+@pytest.mark.parametrize("key", ["g", "slash"])
+def test_the_line_to_type_in_is_edited_and_left(key: str, run: Path) -> None:
+    async def body(pilot: Press, app: CockpitApp, _: FakeRunner) -> None:
+        await loaded(pilot, app)
+        await pilot.press(key)
+        await until(pilot, lambda: isinstance(app.screen, Ask) and app.screen.query(Input))
+        await pilot.press("a", "b", "c", "backspace", "left", "x")
+        assert app.screen.query_one(Input).value == "axb"
+        await pilot.press("escape")
+        assert app.screen is app.overview
+        assert app.overview.full == ""
+
+    drive(body, run)

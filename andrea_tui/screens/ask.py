@@ -36,15 +36,20 @@ class Ask(ModalScreen[str | None]):
     def on_key(self, event: events.Key) -> None:
         self.typed(event)
 
-    def typed(self, event: events.Key) -> None:
-        """A key that came before the line had the focus; else the line takes it and it doesn't come here."""
+    def typed(self, event: events.Key) -> bool:
+        """A key that came before the line had the focus; else the line takes it and it doesn't come here.
+
+        Whether it was text: all others are what they are bound to.
+        """
         line = self.query(Input)
         if line and event.key == "enter":
             self._answer(line.first().value.strip())
-            event.stop()
         elif line and event.character and event.is_printable:
             line.first().insert_text_at_cursor(event.character)
-            event.stop()
+        else:
+            return False
+        event.stop()
+        return True
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self._answer(event.value.strip())
