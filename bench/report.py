@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("engine", "andrea_tui")
 
 
 @dataclass
@@ -100,19 +101,35 @@ def ms(seconds: Sequence[float]) -> str:
     return f"{middle:,.0f} ms" if middle >= 100 else f"{middle:.3g} ms"
 
 
+def markdown(rows: Sequence[dict[str, str]]) -> str:
+    """A table; rows are alike: {column: text}."""
+    columns = list(rows[0])
+    lines = [columns, ["---"] * len(columns), *(list(row.values()) for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def put(path: Path, key: str, text: str) -> None:
+    """Replaces what stands between `<!-- bench KEY -->` and `<!-- end -->` in a document. ValueError: no such marks."""
+    before, mark, rest = path.read_text("utf-8").partition(f"<!-- bench {key} -->\n")
+    _, closing, after = rest.partition("<!-- end -->")
+    if not closing:
+        raise ValueError(f"{path}: has no place for it: <!-- bench {key} --> … <!-- end -->")
+    path.write_text(f"{before}{mark}\n{text}\n\n{closing}{after}", "utf-8")
+
+
 def commit() -> str:
-    """The git commit of this tree, with a + where files differ from it; n/a without git."""
+    """The git commit of this tree, with a + where files of the packages differ from it; n/a without git."""
     try:
         git = ["git", "-C", str(ROOT)]
         name = subprocess.run(
             [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
         )
         changed = subprocess.run(
-            [*git, "diff", "--quiet", "HEAD", "--", "engine"], capture_output=True, check=False
+            [*git, "diff", "--quiet", "HEAD", "--", *PACKAGES], capture_output=True, check=False
         )
     except (OSError, subprocess.CalledProcessError):
         return "n/a"
-    return name.stdout.strip() + ("+ (engine/ has changes)" if changed.returncode else "")
+    return name.stdout.strip() + ("+ (with changes)" if changed.returncode else "")
 
 
 def file_system(folder: Path) -> str:

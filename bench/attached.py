@@ -1,0 +1,125 @@
+"""What an attached dashboard costs the training: windows with and without it, in pairs, one run, one machine.
+
+The windows go with, without, without, with, with … so that a clock or a neighbour that wanders hits both alike. Each
+pair gives one ratio of its steps a second; of the logarithms of these come the mean and its confidence interval.
+"""
+
+import math
+import signal
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import runs
+from bench.curve import ARMS
+from bench.report import ROOT
+from bench.watched import Busy, Watched
+from engine.config import Arm
+from engine.rundir import names
+from engine.rundir.lines import LineDecoder
+from engine.rundir.records import LossLine
+
+NEVER = 10**9
+SETTLE = 3.0  # seconds after an attach that are the attach's, not the attached dashboard's
+# Student's t for 95 %, two-sided, by degrees of freedom
+_T95 = {
+    3: 3.18,
+    4: 2.78,
+    5: 2.57,
+    6: 2.45,
+    7: 2.36,
+    8: 2.31,
+    9: 2.26,
+    10: 2.23,
+    11: 2.20,
+    12: 2.18,
+    15: 2.13,
+    20: 2.09,
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`cost` in per cent of the steps a second, with its 95 % interval; negative would be a gain."""
+
+    cost: float
+    low: float
+    high: float
+    with_it: float  # steps a second, median of the windows
+    without: float
+    pairs: int
+    others: list[float]  # CPU of others in each window, per cent of one core
+
+
+def measure(run: Path, pairs: int, seconds: float, dashboard: Callable[[Path], list[str]]) -> Cost:
+    """Trains andrea-tiny in `run` (which it makes) for the time of 2·pairs windows. Raises RuntimeError if it ends."""
+    arms = {name: Arm(builtin=name) for name in ARMS}
+    never = [f"train.{key}={NEVER}" for key in ("checkpoint_every", "sample_every", "eval_every")]
+    env = {"XDG_STATE_HOME": str(run / "state")}
+    runs.make_run(run, "andrea-tiny", [*never, "keep.last=1", "train.max_steps=1000000"], arms)
+    trainer = runs.start(run)
+    try:
+        _wait_for_step(run, trainer.poll, 30)
+        rates: dict[bool, list[float]] = {True: [], False: []}
+        others: list[float] = []
+        with ExitStack() as attached:
+            there = False
+            for wanted in order(pairs):
+                if wanted and not there:
+                    watched = attached.enter_context(Watched(dashboard(run), env=env, cwd=ROOT))
+                    time.sleep(SETTLE)
+                elif there and not wanted:
+                    attached.close()
+                    time.sleep(0.5)
+                there = wanted
+                pids = [trainer.pid, watched.process.pid] if there else [trainer.pid]
+                rate, busy = _window(run, seconds, pids)
+                rates[wanted].append(rate)
+                others.append(busy)
+                if trainer.poll() is not None:
+                    raise RuntimeError(f"the training ended: {runs.last_words(run)}")
+    finally:
+        if trainer.poll() is None:
+            trainer.send_signal(signal.SIGKILL)
+        trainer.wait()
+    cost, low, high = interval(rates[True], rates[False])
+    middle = {k: statistics.median(v) for k, v in rates.items()}
+    return Cost(cost, low, high, middle[True], middle[False], pairs, others)
+
+
+def order(pairs: int) -> list[bool]:
+    """With, without, without, with, with, without …: neighbours at 2i and 2i + 1 are a pair."""
+    return [b for i in range(pairs) for b in ((True, False) if i % 2 == 0 else (False, True))]
+
+
+def interval(with_it: Sequence[float], without: Sequence[float]) -> tuple[float, float, float]:
+    """(cost, low, high) in per cent of the rate without; at least four pairs."""
+    logs = [math.log(a / b) for a, b in zip(with_it, without, strict=True)]
+    mean, n = statistics.fmean(logs), len(logs)
+    half = _T95[max(k for k in _T95 if k <= n - 1)] * statistics.stdev(logs) / math.sqrt(n)
+    return tuple(100 * (1 - math.exp(x)) for x in (mean, mean + half, mean - half))  # type: ignore[return-value]
+
+
+def _wait_for_step(run: Path, ended: Callable[[], int | None], step: int, timeout: float = 120.0) -> None:
+    end = time.monotonic() + timeout
+    while runs.last_step(run) < step:
+        if ended() is not None or time.monotonic() > end:
+            raise RuntimeError(f"the training did not come to step {step}: {runs.last_words(run)}")
+        time.sleep(0.05)
+
+
+def _window(run: Path, seconds: float, pids: list[int]) -> tuple[float, float]:
+    """(steps a second, CPU of others). From the times of the steps that end within it: no half step is counted."""
+    path, busy = run / names.LOSS, Busy(lambda: pids)
+    at = path.stat().st_size
+    time.sleep(seconds)
+    others = busy.others()
+    with open(path, "rb") as f:
+        f.seek(at)
+        lines = LineDecoder(LossLine).feed(f.read())
+    if len(lines) < 3:
+        raise RuntimeError(f"{len(lines)} steps in {seconds:.0f} s: too slow to measure")
+    return (len(lines) - 1) / (lines[-1].t - lines[0].t), others
