@@ -1,62 +1,131 @@
-"""`make screenshots`: the real app on a real run, while it is being trained. SVG and PNG at the designed sizes.
+"""`make screenshots`: the real app on a real run while it is being trained. Every view, three sizes, two themes.
 
-    python screenshots/make.py [--run DIR] [--steps N]
+    python screenshots/make.py [--run DIR] [--steps N] [--only VIEW,VIEW]
 
-Without --run a new `andrea-tiny` run is trained for N steps first, with a snapshot and a stop and a resume in it.
+Without --run a new `andrea-tiny` run is trained for N steps first (see `fly`). A run that is given has to have a
+branch for the view `compare` and an audit for `prompt`.
 """
 
 import argparse
 import asyncio
+import contextlib
 import glob
+import io
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import resvg_py
+from PIL import Image
+from textual.pilot import Pilot
+from textual.widgets import Input
 
 from andrea_tui.app import CockpitApp
 from andrea_tui.cli import make_run
+from andrea_tui.cli import run as command
 from andrea_tui.runner import Runner
 from engine.rundir import names
 from engine.rundir.history import read_history
 
 HERE = Path(__file__).parent
 SIZES = ((80, 24), (120, 40), (200, 60))
+LOOKS = ("dark", "light")
 MONOSPACE = "DejaVu Sans Mono"
+COLOURS = 48  # of a PNG: as many as a screen has, anti-aliasing included
+
+
+@dataclass(frozen=True)
+class View:
+    name: str
+    keys: tuple[str, ...] = ()
+    wait_for: str = ""  # text that has to be on the screen before the picture is taken
+
+
+VIEWS = (
+    View("overview"),
+    View("loss", ("1", "enter", "plus", "enter", *["left"] * 12), "ema"),
+    View("mix", ("2", "enter"), "next"),
+    View("audit", ("3", "enter"), "real text"),
+    View("audit-time", ("3", "enter", "enter")),
+    View("checkpoints", ("4", "enter"), "boundary"),
+    View("checkpoint-menu", ("4", "enter", "down", "enter")),
+    View("events", ("5", "enter", "up", "up")),
+    View("find", ("5", "enter", "slash", *"checkpoint")),
+    View("machine", ("6", "enter")),
+    View("prompt", ("t",)),
+    View("compare", ("c",)),
+    View("pivot", ("p",), "floor"),
+    View("stop", ("q",), "stopping the training"),
+    View("away", ("w",), "any key closes"),
+    View("help", ("question_mark",), "Training"),
+    View("palette", ("ctrl+p",)),
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--run", type=Path)
-    parser.add_argument("--steps", type=int, default=450)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--only", default="", help="names of views, comma separated")
     args = parser.parse_args()
+    only = set(filter(None, args.only.split(",")))
+    if odd := only - {v.name for v in VIEWS}:
+        parser.error(f"--only: no view {', '.join(odd)}; there are {', '.join(v.name for v in VIEWS)}")
     with tempfile.TemporaryDirectory() as folder:
         run = args.run or Path(folder) / "run"
-        runner = Runner(run)
         if args.run is None:
-            make_run(run, "andrea-tiny", ["run.name=andrea-tiny"])
-            fly(run, runner, args.steps)
-        else:
-            runner.start()
-        for columns, lines in SIZES:
-            asyncio.run(shoot(run, columns, lines, f"overview-{columns}x{lines}"))
-        asyncio.run(shoot(run, 120, 40, "overview-120x40-light", theme="light"))
-        asyncio.run(shoot(run, 120, 40, "help-120x40", keys=["question_mark"]))
-        asyncio.run(shoot(run, 120, 40, "stop-120x40", keys=["q"]))
+            fly(run, args.steps)
+        runner = Runner(run)
+        runner.start()
+        for theme in LOOKS:
+            for columns, lines in SIZES:
+                asyncio.run(
+                    shoot(run, columns, lines, theme, [v for v in VIEWS if not only or v.name in only])
+                )
         runner.stop()
         runner.wait(120)
 
 
-def fly(run: Path, runner: Runner, steps: int) -> None:
-    """Train it: to half, a snapshot, a clean stop, a resume, on to `steps`; the trainer goes on."""
+def fly(run: Path, steps: int) -> None:
+    """What a run goes through: a first look, a snapshot, a stop, a pivot with a branch before it, and on."""
+    make_run(run, "andrea-tiny", ["run.name=andrea-tiny", "train.eval_every=50"])
+    runner = Runner(run)
     runner.start()
-    wait(run, runner, steps // 2)
+    wait(run, runner, steps // 3)
+    asyncio.run(look(run))
     runner.snapshot()
-    wait(run, runner, steps // 2 + 20)
+    wait(run, runner, steps // 3 + 20)
+    stop(runner)
+    other = run.parent / "run-b"
+    last = read_history(run / names.LOSS)[0].last // 100 * 100
+    policy = (run / "policy.toml").read_text()
+    changed = run.parent / "v2-prose.toml"
+    changed.write_text(
+        policy.replace('name = "v1-builtin"', 'name = "v2-prose"').replace("floor = 0.0 ", "floor = 0.1 ")
+    )
+    for argv in (["branch", str(run), str(other), "--at", str(last), "--policy", str(changed)],
+                 ["pivot", str(run), "--policy", str(changed), "--now", "--yes"]):  # fmt: skip
+        if code := command(argv):
+            raise SystemExit(f"andrea-tui {' '.join(argv)}: exit code {code}")
+    for folder, until in ((other, steps * 2 // 3), (run, steps)):
+        flown = Runner(folder)
+        flown.start()
+        wait(folder, flown, until)
+        if folder is other:
+            stop(flown)
+
+
+async def look(run: Path) -> None:
+    """Somebody looks at the run, so that a later look can tell what happened since."""
+    async with flying(run, 120, 40, "dark"):
+        pass
+
+
+def stop(runner: Runner) -> None:
     runner.stop()
-    runner.wait(120)
-    runner.start()
-    wait(run, runner, steps)
+    runner.wait(300)
 
 
 def wait(run: Path, runner: Runner, step: int) -> None:
@@ -66,24 +135,83 @@ def wait(run: Path, runner: Runner, step: int) -> None:
         time.sleep(0.5)
 
 
-async def shoot(
-    run: Path, columns: int, lines: int, name: str, theme: str = "", keys: list[str] | None = None
-) -> None:
-    app = CockpitApp(run, Runner(run))
+@contextlib.asynccontextmanager
+async def flying(run: Path, columns: int, lines: int, theme: str) -> AsyncIterator[Pilot[int]]:
+    """The app, once it has read everything. CPU per cent takes two looks at the machine."""
+    app = CockpitApp(run, Runner(run), theme=theme)
     async with app.run_test(size=(columns, lines)) as pilot:
-        if theme:
-            app.theme = theme
         while app.store.loading is not None or app.store.resources is None or app.store.trainer.pid is None:
             await pilot.pause(0.1)
-        await pilot.press(*(keys or []))
-        await pilot.pause(0.6 if keys else 4.0)  # CPU per cent takes two looks at the machine
-        svg = app.export_screenshot(title=f"andrea-tui {run.name}/")
-    # Textual names a web font that a reader may not have; the PNG is drawn with one that has all the glyphs.
+        while app.store.resources.cpu is None or app.store.state(time.time()).kind != "training":
+            await pilot.pause(0.1)
+        yield pilot
+
+
+async def shoot(run: Path, columns: int, lines: int, theme: str, views: list[View]) -> None:
+    async with flying(run, columns, lines, theme) as pilot:
+        app = pilot.app
+        assert isinstance(app, CockpitApp)
+        await pilot.press("escape")  # what happened while nobody looked: it has its own picture
+        for view in views:
+            for key in view.keys:
+                await pilot.press(key)
+                await pilot.pause(0.05)
+            await prepare(view.name, pilot)
+            await shows(pilot, view.wait_for)
+            await pilot.pause(1.0)
+            save(
+                app.export_screenshot(title=f"andrea-tui {run.name}/"),
+                f"{view.name}-{columns}x{lines}-{theme}",
+            )
+            await home(pilot, app)
+
+
+async def prepare(name: str, pilot: Pilot[int]) -> None:
+    """What takes more than keys."""
+    if name == "prompt":
+        await pilot.pause(0.5)
+        pilot.app.screen.query_one("#prompt", Input).value = "def read_file(path):"
+        await pilot.press("enter")
+        await shows(pilot, "tokens/s")
+    elif name == "compare":
+        await pilot.press("enter")
+        await shows(pilot, "run-b")
+        await pilot.pause(3.0)
+
+
+async def shows(pilot: Pilot[int], text: str) -> None:
+    end = time.monotonic() + 300
+    while text and text not in screen_text(pilot):
+        if time.monotonic() > end:
+            raise SystemExit(f"{text!r} never came to the screen:\n{screen_text(pilot)}")
+        await pilot.pause(0.2)
+
+
+def screen_text(pilot: Pilot[int]) -> str:
+    return "\n".join(strip.text for strip in pilot.app.screen._compositor.render_strips())
+
+
+async def home(pilot: Pilot[int], app: CockpitApp) -> None:
+    """Back at all panes, the chart as it was."""
+    for _ in range(8):
+        await pilot.press("escape")
+        await pilot.pause(0.1)
+        if len(app.screen_stack) == 1 and not app.overview.full:
+            break
+    await pilot.press("0", "1")
+    await pilot.pause(0.2)
+
+
+def save(svg: str, name: str) -> None:
+    """Textual names a web font that a reader may not have; the PNG is drawn with one that has all the glyphs."""
     (HERE / f"{name}.svg").write_text(svg, "utf-8")
     drawn = svg.replace("Fira Code", MONOSPACE)
     files = glob.glob("/usr/share/fonts/truetype/dejavu/*.ttf")
     png = resvg_py.svg_to_bytes(svg_string=drawn, font_files=files, monospace_family=MONOSPACE, zoom=1)
-    (HERE / f"{name}.png").write_bytes(bytes(png))
+    small = (
+        Image.open(io.BytesIO(bytes(png))).convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT)
+    )
+    small.save(HERE / f"{name}.png", optimize=True)
     print(f"screenshots/{name}.svg and .png")
 
 
