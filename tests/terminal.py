@@ -73,8 +73,8 @@ class Terminal:
                 continue
             if not select.select([self.master], [], [], 0.1)[0]:
                 continue
-            data = os.read(self.master, 65536)
             with self._mutex:
+                data = os.read(self.master, 65536)
                 self.raw += data
                 self._feed(data)
 
@@ -114,8 +114,11 @@ class Terminal:
     def ended(self) -> int:
         """Its exit code, once it has ended."""
         code = self.process.wait(TIMEOUT)
-        time.sleep(0.3)  # what it wrote last is on its way through the pty
-        return code
+        end = time.monotonic() + 5
+        while select.select([self.master], [], [], 0.1)[0] and time.monotonic() < end:
+            time.sleep(0.01)  # what it wrote last is on its way through the pty
+        with self._mutex:  # and through the emulator
+            return code
 
     def restored(self) -> bool:
         """Line settings as before, and every terminal mode that was switched on is off again."""
