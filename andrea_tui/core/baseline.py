@@ -55,6 +55,8 @@ def last_pulls(history: History, arm: str, want: int, start: int = 0, end: int |
     """The arm's last `want` steps with a finite row loss of index `start` … `end` − 1. Looks at a tail only."""
     rows, loss = history.rows(arm)[:end], history.rloss(arm)[:end]
     tail = 4 * want
+    if isinstance(history, DeepHistory):
+        start = max(start, history.kept)
     while True:
         first = max(start, len(rows) - tail)
         at = first + np.flatnonzero((rows[first:] > 0) & np.isfinite(loss[first:]))
