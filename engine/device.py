@@ -38,11 +38,15 @@ def pick(t: TrainConfig) -> Device:
         precision = ("bf16" if torch.cuda.is_bf16_supported() else "fp16") if cuda else "fp32"
     elif precision == "bf16" and cuda and not torch.cuda.is_bf16_supported():
         raise BadInput('config.toml: train.precision: this GPU has no bf16; use "fp16" or "auto"')
+    compiled = cuda if t.compile == "auto" else t.compile
     if t.deterministic:
         # Strict: with warn_only the backward pass of flash attention stays nondeterministic.
-        torch.use_deterministic_algorithms(True)
+        if compiled:
+            torch.use_deterministic_algorithms(True)
+        else:  # the same without importing the compiler, which takes seconds
+            torch.set_deterministic_debug_mode("error")
         if os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in (":4096:8", ":16:8"):
             os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when CUDA starts
     name = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
     peak = next((p for part, p in _PEAK_16BIT.items() if part in name), 0.0) if precision != "fp32" else 0.0
-    return Device(device, name, precision, cuda if t.compile == "auto" else t.compile, peak)
+    return Device(device, name, precision, compiled, peak)
