@@ -23,6 +23,7 @@ from engine.rundir.lines import LineDecoder
 from engine.rundir.records import LossLine
 
 NEVER = 10**9
+AT_LEAST = 10  # steps in a window
 SETTLE = 3.0  # seconds after an attach that are the attach's, not the attached dashboard's
 # Student's t for 95 %, two-sided, by degrees of freedom
 _T95 = {
@@ -59,10 +60,11 @@ def measure(run: Path, pairs: int, seconds: float, dashboard: Callable[[Path], l
     arms = {name: Arm(builtin=name) for name in ARMS}
     never = [f"train.{key}={NEVER}" for key in ("checkpoint_every", "sample_every", "eval_every")]
     env = {"XDG_STATE_HOME": str(run / "state")}
-    runs.make_run(run, "andrea-tiny", [*never, "keep.last=1", "train.max_steps=1000000"], arms)
+    sets = [*never, "keep.last=1", "train.max_steps=1000000", "audit.tokens=8", 'audit.prompts=["the "]']
+    runs.make_run(run, "andrea-tiny", sets, arms)
     trainer = runs.start(run)
     try:
-        _wait_for_step(run, trainer.poll, 30)
+        _wait_for_step(run, trainer.poll, 10)
         rates: dict[bool, list[float]] = {True: [], False: []}
         others: list[float] = []
         with ExitStack() as attached:
@@ -103,7 +105,7 @@ def interval(with_it: Sequence[float], without: Sequence[float]) -> tuple[float,
     return tuple(100 * (1 - math.exp(x)) for x in (mean, mean + half, mean - half))  # type: ignore[return-value]
 
 
-def _wait_for_step(run: Path, ended: Callable[[], int | None], step: int, timeout: float = 120.0) -> None:
+def _wait_for_step(run: Path, ended: Callable[[], int | None], step: int, timeout: float = 180.0) -> None:
     end = time.monotonic() + timeout
     while runs.last_step(run) < step:
         if ended() is not None or time.monotonic() > end:
@@ -112,14 +114,18 @@ def _wait_for_step(run: Path, ended: Callable[[], int | None], step: int, timeou
 
 
 def _window(run: Path, seconds: float, pids: list[int]) -> tuple[float, float]:
-    """(steps a second, CPU of others). From the times of the steps that end within it: no half step is counted."""
+    """(steps a second, CPU of others). From the times of the steps that end within it: no half step is counted.
+
+    It is as long as it was told to be, and on a slow machine as long as some steps take.
+    """
     path, busy = run / names.LOSS, Busy(lambda: pids)
-    at = path.stat().st_size
-    time.sleep(seconds)
-    others = busy.others()
-    with open(path, "rb") as f:
-        f.seek(at)
-        lines = LineDecoder(LossLine).feed(f.read())
-    if len(lines) < 3:
-        raise RuntimeError(f"{len(lines)} steps in {seconds:.0f} s: too slow to measure")
-    return (len(lines) - 1) / (lines[-1].t - lines[0].t), others
+    at, end = path.stat().st_size, time.monotonic() + 20 * seconds
+    lines: list[LossLine] = []
+    while len(lines) < AT_LEAST and time.monotonic() < end:
+        time.sleep(seconds)
+        with open(path, "rb") as f:
+            f.seek(at)
+            lines = LineDecoder(LossLine).feed(f.read())
+    if len(lines) < AT_LEAST:
+        raise RuntimeError(f"{len(lines)} steps in {20 * seconds:.0f} s: too slow to measure")
+    return (len(lines) - 1) / (lines[-1].t - lines[0].t), busy.others()
