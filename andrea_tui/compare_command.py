@@ -137,6 +137,7 @@ def chart(c: Comparison, width: int, colour: bool) -> list[str]:
     ]
     plt.clear_figure()
     plt.theme("clear")
+    plt.limit_size(False, False)  # the width is the caller's, whatever the terminal's is
     plt.plotsize(width, 20)
     drawn = 0
     for k, r in enumerate(c.runs):

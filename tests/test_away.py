@@ -70,6 +70,17 @@ def test_a_clean_stop_is_no_death_and_no_step_is_said() -> None:
     assert "▲ no step was made" in text(THEN, now(109_319, events=(BORN,)))
 
 
+def test_a_death_is_told_once() -> None:
+    killed = now(events=(BORN,), alive=False)
+    assert "died once" in text(THEN, killed)
+    seen = look(killed)
+    assert "died" not in text(seen, killed)
+    assert not away(seen, killed).worth
+    again = now(events=(BORN, ev("resumed", 112_600)), alive=True)
+    assert "died" not in text(seen, again)
+    assert "started once" in text(seen, again)
+
+
 def test_alerts_that_are_new_and_those_that_were_there() -> None:
     drift, old = (
         Finding("drift", "drift: chat", "warn", 112_000),

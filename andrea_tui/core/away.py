@@ -32,6 +32,7 @@ class Look(Struct, kw_only=True):
     findings: list[tuple[str, int]] = []  # (kind, step) of the findings of then
     ema: float | None = None
     decay: float = 0.0
+    alive: bool = True  # whether a trainer ran
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,22 @@ class Now:
 def known(store: "Store", t: float) -> Now:
     """`t`: the time of now."""
     n = store.numbers_view(t)
-    return Now(t, store.history.last, tuple(store.events), store.findings, n.ema, n.decay, store.trainer.alive)
+    return Now(
+        t, store.history.last, tuple(store.events), store.findings, n.ema, n.decay, store.trainer.alive
+    )
 
 
 def look(now: Now) -> Look:
     """To be kept until the next time."""
     found = [(f.kind, f.step) for f in now.findings]
     return Look(
-        t=now.t, step=now.step, events=len(now.events), findings=found, ema=now.ema, decay=now.decay
+        t=now.t,
+        step=now.step,
+        events=len(now.events),
+        findings=found,
+        ema=now.ema,
+        decay=now.decay,
+        alive=now.alive,
     )
 
 
@@ -74,7 +83,7 @@ def away(then: Look, now: Now) -> AwayView:
     """`then` is a look at the same run."""
     gone = now.t - then.t
     new = _since(then, now.events)
-    deaths = _deaths(now.events[: len(now.events) - len(new)], new, now.alive)
+    deaths = _deaths(now.events[: len(now.events) - len(new)], new, then.alive, now.alive)
     starts = sum(e.event in BEGINS for e in new)
     bad = [(f"▲ {f.text}", f.tone) for f in _findings(then, now.findings)]
     told = _details(new)
@@ -91,10 +100,16 @@ def away(then: Look, now: Now) -> AwayView:
     notable = bool(died or bad or any(tone for _, tone in told) or any(e.event == "pivot" for e in new))
     happened = now.step != then.step or bool(new)
     rest = [*died, *bad, *told]
-    cut = [(f"… and {len(rest) - _DETAILS + 1} more; 5 shows all events", "dim")] if len(rest) > _DETAILS else []
+    cut = (
+        [(f"… and {len(rest) - _DETAILS + 1} more; 5 shows all events", "dim")]
+        if len(rest) > _DETAILS
+        else []
+    )
     kept = rest[: _DETAILS - len(cut)]
     return AwayView(
-        f"while you were away: {fmt.duration(gone)}" if gone >= 0 else "since your last look (the clock was set back)",
+        f"while you were away: {fmt.duration(gone)}"
+        if gone >= 0
+        else "since your last look (the clock was set back)",
         ((_first(then, now, new), "text"), *kept, *cut),
         notable or (happened and (gone > LONG or gone < 0)),
     )
@@ -132,15 +147,20 @@ def _details(new: Sequence[Event]) -> list[tuple[str, str]]:
         if e.event == "replayed" and e.info.get("difference"):
             tone = "warn"
         if tone is not None:
-            text = clean(f"{e.event}: {e.text}" if e.event in ("pivot", "warning", "failed") else e.text or e.event)
+            text = clean(
+                f"{e.event}: {e.text}" if e.event in ("pivot", "warning", "failed") else e.text or e.event
+            )
             out[text] = (tone, out.get(text, ("", 0))[1] + 1)
     lines = [(text if n == 1 else f"{text} ({n} times)", tone) for text, (tone, n) in out.items()]
     return sorted(lines, key=lambda x: {"bad": 0, "warn": 1}.get(x[1], 2))
 
 
-def _deaths(before: Sequence[Event], new: Sequence[Event], alive: bool) -> int:
-    """Segments that began and have no end; those with an end that failed. A pivot's restart is none."""
-    going = _going(before)
+def _deaths(before: Sequence[Event], new: Sequence[Event], was_alive: bool, alive: bool) -> int:
+    """Segments that began and have no end; those with an end that failed. A pivot's restart is none.
+
+    What was dead at the look died before it.
+    """
+    going = was_alive and _going(before)
     n = 0
     for e in new:
         if e.event in BEGINS:
@@ -151,7 +171,7 @@ def _deaths(before: Sequence[Event], new: Sequence[Event], alive: bool) -> int:
             going = False
         elif e.event == "pivot":
             going = False  # the trainer replaces itself
-    return n + (going and not alive and bool(_going(before) or new))
+    return n + (going and not alive)
 
 
 def _going(events: Sequence[Event]) -> bool:

@@ -104,14 +104,17 @@ def buckets(
     return Buckets(low, high, last, lost)
 
 
-def means(step: NDArray[np.int32], values: NDArray[Any], w: Window) -> Buckets:
-    """As `buckets`, with the mean of the finite values for the line; for the small charts."""
+def means(step: NDArray[np.int32], values: NDArray[Any], w: Window, positive: bool = False) -> Buckets:
+    """As `buckets`, with the mean of the finite values for the line; for the small charts.
+
+    `positive`: only what is greater than 0 is a value.
+    """
     at = _edges(step, w)
     filled = at[1:] > at[:-1]
     low, high, mean = (np.full(w.n, np.nan) for _ in range(3))
     if filled.any():
         starts, part = at[:-1][filled] - at[0], values[at[0] : at[-1]].astype(np.float64)
-        finite = np.isfinite(part)
+        finite = np.isfinite(part) & (part > 0) if positive else np.isfinite(part)
         part[~finite] = np.nan
         low[filled] = np.fmin.reduceat(part, starts)
         high[filled] = np.fmax.reduceat(part, starts)

@@ -91,7 +91,7 @@ class Probe:
         try:
             import pynvml
         except ImportError:
-            return "n/a: nvidia-ml-py is not installed"
+            return "n/a: no nvidia-ml-py"
         try:
             pynvml.nvmlInit()
             for i in range(pynvml.nvmlDeviceGetCount()):

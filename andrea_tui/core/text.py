@@ -6,6 +6,7 @@ writing direction.
 """
 
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 from rich.cells import get_character_cell_size
@@ -61,6 +62,25 @@ def clip(text: str, width: int, mark: str = "…") -> str:
             break
         out.append(c)
     return "".join(out) + mark
+
+
+def clipped(names: Sequence[str], width: int) -> list[str]:
+    """Each name in at most `width` cells; in the middle of all that are cut, where their beginnings are the same."""
+    out = [clip(n, width) for n in names]
+    if len(set(out)) == len(set(names)) or width < 5:
+        return out
+    return [
+        clip(n, (width + 1) // 2) + _end(n, width // 2) if c != n else n
+        for n, c in zip(names, out, strict=True)
+    ]
+
+
+def _end(text: str, width: int) -> str:
+    """The last characters that have room."""
+    i = len(text)
+    while i > 0 and cells(text[i - 1 :]) <= width:
+        i -= 1
+    return text[i:]
 
 
 def fit(text: str, width: int, right: bool = False) -> str:

@@ -51,7 +51,7 @@ class CheckpointMenu(ModalScreen[tuple[str, int] | None]):
         width: 84; max-width: 100%; height: auto; max-height: 100%; background: $background; border: round $primary;
         padding: 0 1;
     }
-    CheckpointMenu Input { border: none; height: 1; padding: 0; background: $surface; }
+    CheckpointMenu Input, CheckpointMenu Input:focus { border: none; height: 1; padding: 0; background: $surface; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", show=False),

@@ -23,7 +23,7 @@ class CompareScreen(Screen[None]):
     DEFAULT_CSS = """
     CompareScreen { background: $background; }
     CompareScreen #title { height: 1; text-style: bold; }
-    CompareScreen Input { border: none; height: 1; padding: 0; background: $surface; }
+    CompareScreen Input, CompareScreen Input:focus { border: none; height: 1; padding: 0; background: $surface; }
     CompareScreen VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
     CompareScreen #report { height: auto; width: auto; }
     CompareScreen #keys { height: 1; color: $foreground 62%; }

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -11,6 +12,7 @@ from textual.widgets import Static
 
 from andrea_tui.core import commands
 from andrea_tui.core.marks import MEANING
+from andrea_tui.core.text import wrap
 
 _MARKS = (
     ("● ■ ▲ ✗ ◌", "training, stopped, stalled, dead, busy with something else"),
@@ -75,11 +77,21 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(_text(self._watch, self._view))
+            yield Static()
+
+    def on_resize(self, event: events.Resize) -> None:
+        width = min(84, event.size.width) - 5  # without the frame and the scroll bar
+        self.query_one(Static).update(_text(self._watch, self._view, width))
 
 
-def _text(watch: bool, view: str) -> Text:
+def _text(watch: bool, view: str, width: int) -> Text:
     text = Text(no_wrap=False)
+
+    def row(head: str, cells: int, said: str) -> None:
+        lines = wrap(said, max(20, width - cells - 2))
+        text.append(f"  {head:<{cells}}", "bold")
+        text.append(("\n" + " " * (cells + 2)).join(lines) + "\n")
+
     if view in VIEWS:
         text.append(f"{VIEWS[view][0]}\n", "bold")
         text.append(f"{VIEWS[view][1]}\n\n")
@@ -88,11 +100,9 @@ def _text(watch: bool, view: str) -> Text:
         text.append(f"{group}\n", "bold")
         for c in usable:
             if c.group == group:
-                text.append(f"  {c.shown:<12}", "bold")
-                text.append(f"{c.help}\n")
+                row(c.shown, 12, c.help)
     text.append("Marks\n", "bold")
     for glyphs, meaning in _MARKS:
-        text.append(f"  {glyphs:<15}", "bold")
-        text.append(f"{meaning}\n")
+        row(glyphs, 15, meaning)
     text.append("  ctrl+p opens the palette: every command by name. Esc goes back.")
     return text

@@ -212,7 +212,7 @@ class PromptScreen(Screen[None]):
         self._drawn = now
         waiting = f" {seconds} s" if seconds > 1 else ""
         waiting += " (the lowest priority: others come first)" if seconds > _LONG else ""
-        self._say(f"#{o.number}  {o.came_to()}{waiting}  {o.made_from()}", "red" if o.error else "")
+        self._say(f"#{o.number}  {o.came_to()}{waiting}", "red" if o.error else "")
 
     def _say(self, text: str, style: str) -> None:
         self.query_one("#state", Static).update(Text(text, style, no_wrap=True, overflow="ellipsis"))

@@ -1,5 +1,6 @@
 """The panel that counts down before the training is stopped: `q` only leaves in every other viewer."""
 
+import math
 import time
 from typing import ClassVar
 
@@ -57,7 +58,7 @@ class QuitPanel(ModalScreen[str]):
         if left <= 0:
             self.action_answer("stop")
         else:
-            self.query_one(Countdown).show(int(left) + 1)
+            self.query_one(Countdown).show(math.ceil(left))
 
     def action_answer(self, answer: str) -> None:
         if self.is_current:

@@ -13,11 +13,18 @@ class AlertsLine(Pane[AlertsView]):
         for i, a in enumerate(v.alerts):
             if out[-1] and _width([*out[-1], a]) > width:
                 if len(out) == height:
-                    out[-1].append(Alert(f"(+{len(v.alerts) - i})", "warn"))
+                    out[-1] = _counted(out[-1], len(v.alerts) - i, width)
                     break
                 out.append([])
             out[-1].append(a)
         return [_line(row, width) for row in out]
+
+
+def _counted(row: list[Alert], more: int, width: int) -> list[Alert]:
+    """With a count of what has no room."""
+    while len(row) > 1 and _width([*row, Alert(f"(+{more})", "warn")]) > width:
+        row, more = row[:-1], more + 1
+    return [*row, Alert(f"(+{more})", "warn")]
 
 
 def _width(row: list[Alert]) -> int:

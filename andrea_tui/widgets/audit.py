@@ -10,7 +10,7 @@ from andrea_tui.core.views import Audit, AuditView, TextPair
 from andrea_tui.core.worddiff import word_diff
 from andrea_tui.widgets import texts
 from andrea_tui.widgets.listing import ListPane
-from andrea_tui.widgets.paint import Line, Run, boxed, columns, fit, spark
+from andrea_tui.widgets.paint import Line, Run, boxed, columns, fit, spark, width_of
 
 COMPARE_WIDTH, COMPARE_HEIGHT = 66, 14  # cells inside the frame, from which on two audits stand side by side
 SAME = 0.2  # texts with fewer words in common are other texts: nothing is marked
@@ -144,22 +144,24 @@ class AuditPane(ListPane[AuditView]):
         side = _side(v, self.left if self.full else None)
         n = len(side.texts)
         self.index = min(self.index, max(0, n - 1))
-        title = self._title(v, side)
+        title = self._title(v, side, inner)
         if not n:
             return boxed(title, "", [[("no audit yet", "dim")]], width, height, self.has_focus)
         compare = inner >= COMPARE_WIDTH and rows >= COMPARE_HEIGHT
-        right = f"prompt {self.index + 1}/{n} ↑↓"
+        which = f"{self.index + 1}/{n}"
+        rights = [f"prompt {which} ↑↓", f"{which} ↑↓", which]
         lines: Sequence[Iterable[Run]]
         if self.full and self.through_time:
-            lines, right = self._history(v, inner, rows), f"prompt {self.index + 1}/{n} ←→"
+            lines, rights = self._history(v, inner, rows), [f"prompt {which} ←→", f"{which} ←→", which]
         elif compare:
             lines = self._compare(v, inner, rows)
-            right += " · right ←→ · left [ ]" if self.full else ""
+            rights = [f"{rights[0]} · right ←→ · left [ ]", *rights] if self.full else rights
         else:
             lines = texts.pair(side.texts[self.index], inner, rows)
+        right = next((x for x in rights if width_of(title) + 2 + len(x) <= inner), "")
         return boxed(title, right, lines, width, height, self.has_focus)
 
-    def _title(self, v: AuditView, side: Audit) -> list[Run]:
+    def _title(self, v: AuditView, side: Audit, width: int) -> list[Run]:
         title: list[Run] = [("3 ", "dim"), ("audit", "title")]
         if not side.texts:
             return title
@@ -173,7 +175,7 @@ class AuditPane(ListPane[AuditView]):
             title.append((f" /{self.searched}", "focus"))
             title.append((f" {fmt.count(len(self._found(v)))} of {fmt.count(len(v.audits))} audits", "text"))
             return title
-        return title + _trend(v)
+        return title + _trend(v, 12 if width >= 60 else 6)
 
     def _compare(self, v: AuditView, width: int, height: int) -> list[list[Run]]:
         a, b = self._sides(v)
@@ -199,7 +201,7 @@ class AuditPane(ListPane[AuditView]):
                 continue
             diff = word_diff(texts.of(mine, mode).text, texts.of(theirs, mode).text)
             alike = diff.same >= SAME
-            note = f" · {fmt.percent(diff.same)} of the words the same" if alike else " · another text"
+            note = f" · {fmt.percent(diff.same)} the same words" if alike else " · another text"
             if not (texts.of(mine, mode).text and texts.of(theirs, mode).text):
                 alike, note = False, ""
             x = texts.block(mode, mine, v, half, room, diff.left if alike else (), note)
@@ -230,6 +232,8 @@ class AuditPane(ListPane[AuditView]):
             a = v.audits[found[n - 1 - i]]
             t = _of_prompt(a, prompt)
             lines.append(self.shown(i, _row(a, t, phases.get(a.phase, ""), name), width))
+        if not n:
+            lines.append(((f"no audit with {self.searched!r}", "dim"),))
         lines += [()] * (room + 1 - len(lines))
         return [*lines, *below]
 
@@ -272,7 +276,7 @@ def _contains(a: Audit, prompt: str, phases: dict[int, str], needle: str) -> boo
 def _head(a: Audit, v: AuditView) -> str:
     phases = dict(v.policies)
     text = f"step {fmt.count(a.step)}" + (f" · {phases[a.phase]}" if a.phase in phases else "")
-    return text + (" (checkpoint pruned)" if v.files is not None and a.step not in v.files else "")
+    return text + (" (pruned)" if v.files is not None and a.step not in v.files else "")
 
 
 def _row(a: Audit, t: TextPair | None, policy: str, name: int) -> list[Run]:
@@ -288,9 +292,9 @@ def _row(a: Audit, t: TextPair | None, policy: str, name: int) -> list[Run]:
     ]
 
 
-def _trend(v: AuditView) -> list[Run]:
+def _trend(v: AuditView, most: int) -> list[Run]:
     """Coherence of the sampled texts: now, and how it came here."""
     known = [a.coherence for a in v.audits if a.coherence is not None]
     if not known:
         return []
-    return [(f" coherence {known[-1]:.0f} ", "dim"), (spark(known[-12:], min(12, len(known))), "ema")]
+    return [(f" coherence {known[-1]:.0f} ", "dim"), (spark(known[-most:], min(most, len(known))), "ema")]

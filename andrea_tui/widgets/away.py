@@ -13,7 +13,7 @@ class AwayPane(Pane[AwayView]):
         room = height - 2
         if len(lines) > room:
             more = len(lines) - room + 1
-            lines = [*lines[: room - 1], ((f"… and {more} more: w, or 5 for all events", "dim"),)]
+            lines = [*lines[: room - 1], ((f"… and {more} more; 5 shows all events", "dim"),)]
         return boxed([(v.title, "title")], "any key closes", lines, width, height, True)
 
 

@@ -9,7 +9,7 @@ from textual import events
 from andrea_tui.core import axis, decimate, fmt, lens
 from andrea_tui.core.lens import Lens
 from andrea_tui.core.views import ChartView, LineAt
-from andrea_tui.widgets.paint import Line, Run, boxed, width_of
+from andrea_tui.widgets.paint import Line, Run, boxed, fitting, width_of
 from andrea_tui.widgets.pane import Pane
 from andrea_tui.widgets.plot import Place, Plot
 
@@ -219,18 +219,21 @@ class LossChart(Pane[ChartView]):
         line = v.at(self.cursor) if v.at is not None else None
         if line is None:
             return [((f"step {fmt.count(self.cursor)}: its line is not here", "warn"),), ()]
-        return [_numbers(line), _arms(line, [m.text for m in v.marks if m.step == line.step], width)]
+        return [_numbers(line, width), _arms(line, [m.text for m in v.marks if m.step == line.step], width)]
 
 
-def _numbers(x: LineAt) -> Line:
+def _numbers(x: LineAt, width: int) -> Line:
+    """As much as has room."""
     loss = [("× not finite", "bad")] if x.loss != x.loss else [(fmt.number(x.loss, 4), "bold")]
     when = time.strftime("%d %b %H:%M:%S", time.localtime(x.t)) if 0 < x.t < 2**40 else fmt.NA
-    return (
-        ("step ", "dim"), (fmt.count(x.step), "key"), ("  loss ", "dim"), *loss,
-        ("  ema ", "dim"), (fmt.number(x.ema, 4), "ema"), ("  lr ", "dim"), (fmt.number(x.lr), "text"),
-        ("  gn ", "dim"), (fmt.number(x.gnorm, 2), "text"), (f"  {when}", "dim"),
-        (f"  {fmt.number(x.dt, 2)} s" if x.dt > 0 else "", "dim"), (f"  phase {x.phase} seg {x.seg}", "dim"),
-    )  # fmt: skip
+    items: list[tuple[list[Run], int]] = [
+        ([("step ", "dim"), (fmt.count(x.step), "key")], 1), ([("loss ", "dim"), *loss], 2),
+        ([("ema ", "dim"), (fmt.number(x.ema, 4), "ema")], 3), ([("lr ", "dim"), (fmt.number(x.lr), "text")], 4),
+        ([("gn ", "dim"), (fmt.number(x.gnorm, 2), "text")], 5), ([(when, "dim")], 6),
+        ([(f"{fmt.number(x.dt, 2)} s" if x.dt > 0 else "", "dim")], 8),
+        ([(f"phase {x.phase} seg {x.seg}", "dim")], 7),
+    ]  # fmt: skip
+    return tuple(fitting(items, width))
 
 
 def _arms(x: LineAt, marks: list[str], width: int) -> Line:

@@ -39,8 +39,8 @@ class CheckpointsPane(ListPane[CheckpointsView]):
         there = sum(r.mark != GONE for r in v.rows)
         title: list[Run] = [("4 ", "dim"), ("checkpoints", "title"), (f" {fmt.count(there)}", "dim")]
         wrong = sum(bool(r.mark) and r.mark != GONE for r in v.rows)
-        for n, word in ((v.gone, "gone"), (wrong, "damaged")):
-            title.append((f" ✗ {fmt.count(n)} {word}" if n else "", "bad"))
+        told = [f"{fmt.count(n)} {word}" for n, word in ((v.gone, "gone"), (wrong, "damaged")) if n]
+        title.append((f" ✗ {' '.join(told)}" if told else "", "bad"))
         right = fmt.size(v.total) if v.total else ""
         none: list[Line] = [(("none yet", "dim"),)]
         return boxed(title, right, lines if v.rows else none, width, height, self.has_focus)
@@ -59,14 +59,20 @@ def _row(r: CheckpointRow, width: int) -> list[Run]:
         (" ", "text"),
         (fit(r.age, 4, right=True), "dim"),
         (" ", "text"),
-        (fit(why, max(0, rest - 1)) + " " if rest > 3 else "", tone),
-        (fit(r.size, 8, right=True), "text"),
+        *(
+            [(fit(why, max(0, rest + 8)), tone)]  # what is wrong has the room of the size
+            if r.mark
+            else [
+                (fit(why, max(0, rest - 1)) + " " if rest > 3 else "", tone),
+                (fit(r.size, 8, right=True), "text"),
+            ]
+        ),
     ]
 
 
 def _columns(width: int) -> tuple[int, int, int, int, int, int]:
     """Cells of step, age, why, size, verified, kept; what is left is for what is wrong."""
-    return (11 if width >= 90 else 9, 4, 9, 7, 22 if width >= 90 else 13, 12)
+    return (11, 4, 9, 7, 22, 12) if width >= 90 else (9, 4, 8, 6, 14, 12)
 
 
 def _head(width: int) -> list[Run]:
@@ -95,5 +101,5 @@ def _table_row(r: CheckpointRow, width: int) -> list[Run]:
         ("  " + fit(r.size, size, right=True), "text"),
         ("  " + fit(verified, read), "bad" if bad else ("dim" if unread else "text")),
         ("  " + fit(r.kept, kept), "warn" if r.kept == "next to go" else "dim"),
-        (f"  ✗ {r.mark}" if r.mark else "", "bad"),
+        (f" ✗ {r.mark}" if r.mark else "", "bad"),
     ]

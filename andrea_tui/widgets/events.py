@@ -188,7 +188,7 @@ def _said(e: EventRow) -> str:
 
 
 def _event(e: EventRow, dated: bool = False) -> list[Run]:
-    form = "%d %b %H:%M:%S" if dated else ("%H:%M:%S" if time.time() - e.t < _DAY else "%d %b %H:%M")
+    form = "%d %b %H:%M:%S" if dated else ("%H:%M:%S" if time.time() - e.t < _DAY else "%d %b")
     try:
         clock = time.strftime(form, time.localtime(e.t))
     except (OverflowError, ValueError, OSError):  # no time that a calendar knows

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from andrea_tui.core import decimate, fmt, lens, raster
+from andrea_tui.core.text import clipped
 from andrea_tui.core.views import ArmView, MiniView, MixView
-from andrea_tui.widgets.paint import STYLES, Line, Run, boxed, fit, row_of
+from andrea_tui.widgets.paint import STYLES, Line, Run, boxed, cells, fit, row_of
 from andrea_tui.widgets.pane import Pane
 
 
@@ -28,11 +29,15 @@ class MiniChart(Pane[MiniView]):
         cols = w - label
         window = lens.window_of(v.lens, int(v.step[-1]), cols * 2)
         data = self._kept.get(
-            lambda x: decimate.means(v.step, v.values, x), v.step, [v.values], window, v.title
+            lambda x: decimate.means(v.step, v.values, x, v.per is not None),
+            v.step,
+            [v.values],
+            window,
+            v.title,
         )
         if v.per is not None:
             data = _rate(data, v.per)
-        found = decimate.robust_range(data.line, np.concatenate([data.low, data.high]))
+        found = decimate.robust_range(_sample(v, window), np.concatenate([data.low, data.high]))
         if found is None:
             return [[(fmt.NA, "dim")]]
         low, high = _padded(*found)
@@ -47,12 +52,26 @@ class MiniChart(Pane[MiniView]):
         for i in np.flatnonzero(data.high > high).tolist():
             if (col := i * window.stretch // 2) < cols:
                 chars[0, col], styles[0, col] = ord("▴"), STYLES.index("bad")
+        # of what is low only the mean: a single slow step (a checkpoint, an audit) says nothing
+        for i in np.flatnonzero(data.line < low).tolist():
+            if (col := i * window.stretch // 2) < cols:
+                chars[-1, col], styles[-1, col] = ord("▾"), STYLES.index("mark")
         out: list[list[Run]] = []
         for i in range(h):
             text = _label(high) if i == 0 else (_label(low) if i == h - 1 else "")
             axis: list[Run] = [(fit(text, label - 1, right=True) + " ", "dim")] if label else []
             out.append([*axis, *row_of(chars[i], styles[i])])
         return out
+
+
+def _sample(v: MiniView, w: decimate.Window) -> Any:
+    """Of the single values in the window: what is far off is seen beside them, not beside means."""
+    a, b = np.searchsorted(v.step, np.array([w.start, min(w.end, 2**31 - 1)], v.step.dtype), side="right")
+    values = v.values[a:b][:: max(1, (b - a) // 20_000)]
+    if v.per is None:
+        return values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(values > 0, v.per / values, np.nan)
 
 
 def _padded(low: float, high: float) -> tuple[float, float]:
@@ -77,21 +96,22 @@ class ArmLossPane(Pane[MixView]):
     def draw(self, v: MixView, width: int, height: int) -> list[Line]:
         known = [a for a in v.arms if a.loss is not None and math.isfinite(a.loss)]
         most = max((a.loss or 0.0 for a in known), default=0.0)
-        rows = [_arm(a, width - 4, most) for a in known]
+        name = max(6, min(18, (width - 4) // 3))
+        names = clipped([a.name for a in known], name)
+        rows = [_arm(a, fit(x, name), width - 4, most) for a, x in zip(known, names, strict=True)]
         if len(rows) > height - 2 > 0:
             rows = [*rows[: height - 3], [(f"… {len(rows) - height + 3} more", "dim")]]
         title: list[Run] = [("loss per arm", "title")]
         return boxed(title, f"last {v.steps} · change", rows or [[("none yet", "dim")]], width, height, False)
 
 
-def _arm(a: ArmView, width: int, most: float) -> list[Run]:
-    name = max(6, min(18, width // 3))
+def _arm(a: ArmView, name: str, width: int, most: float) -> list[Run]:
     loss = fit(fmt.number(a.loss), 7, right=True)
     trend = "" if a.trend is None else f"{a.trend:+.3f}"
-    wide = max(0, width - name - 1 - 7 - 8)
+    wide = max(0, width - cells(name) - 1 - 7 - 8)
     full = round((a.loss or 0.0) / most * wide) if most > 0 else 0
     return [
-        (fit(a.name, name) + " ", "text"), ("█" * full + " " * (wide - full), "bar"), (loss, "bold"),
+        (name + " ", "text"), ("█" * full + " " * (wide - full), "bar"), (loss, "bold"),
         (fit(trend, 8, right=True), "good" if (a.trend or 0) < 0 else "dim"),
     ]  # fmt: skip
 

@@ -15,16 +15,29 @@ class ResourcesPane(Pane[ResourcesView]):
         on = " ".join(x for x in (v.device, v.precision) if x)
         lines: list[list[Run]] = [[("looking…", "dim")]]
         if v.r is not None:
-            lines = _lines(v.r, width - 4)
+            lines = _lines(v.r, width - 4, height - 2)
         return boxed(title, on, lines, width, height, self.has_focus)
 
 
-def _lines(r: Resources, width: int) -> list[list[Run]]:
-    out: list[list[Run]] = []
-    for g in r.gpus:
-        out += _gpu(g, width)
+def _lines(r: Resources, width: int, room: int) -> list[list[Run]]:
+    rest = _rest(r, width)
+    return [*_gpus(r, width, max(2, room - len(rest))), *rest]
+
+
+def _gpus(r: Resources, width: int, room: int) -> list[list[Run]]:
+    """Many cards leave room for the disk."""
     if not r.gpus:
-        out.append([(fit("GPU", 7), "dim"), (r.gpu_note or fmt.NA, "dim")])
+        return [[(fit("GPU", 8), "dim"), (r.gpu_note or fmt.NA, "dim")]]
+    cards = [_gpu(g, width) for g in r.gpus]
+    if sum(map(len, cards)) > room:
+        cards = [lines[:1] for lines in cards]
+    if len(cards) > room:
+        cards = [*cards[: room - 1], [[(f"… {len(cards) - room + 1} more GPUs", "dim")]]]
+    return [line for lines in cards for line in lines]
+
+
+def _rest(r: Resources, width: int) -> list[list[Run]]:
+    out: list[list[Run]] = []
     out.append(_meter("CPU", r.cpu, f"of {r.cores} core{'s' if r.cores > 1 else ''}", width))
     if r.memory is not None:
         used, total = r.memory
@@ -80,7 +93,11 @@ class CompactLine(Pane[LineView]):
 def _checkpoint(c: CheckpointRow | None, n: int) -> list[Run]:
     if c is None:
         return [("checkpoint ", "dim"), ("none yet", "text")]
-    return [("checkpoint ", "dim"), (fmt.count(c.step), "text"), (f" {c.why} {c.age}, {n} kept", "dim")]
+    return [
+        ("checkpoint ", "dim"),
+        (fmt.count(c.step), "text"),
+        (f" {c.why} {c.age}, {fmt.count(n)} kept", "dim"),
+    ]
 
 
 def _gpu_words(r: Resources) -> list[Run]:

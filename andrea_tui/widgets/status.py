@@ -12,7 +12,7 @@ class StatusLine(Pane[StatusView]):
         part = f" {fmt.percent(v.step / v.max_steps)}" if v.max_steps else ""
         items: list[tuple[list[Run], int]] = [
             ([(_name(v.name, width), "bold")], 5),
-            ([(f"{v.state.glyph} {v.state.word}", v.state.tone)], 1),
+            ([(f"{v.state.glyph} {clip(v.state.word, max(20, width // 2))}", v.state.tone)], 1),
             ([("step ", "dim"), (fmt.count(v.step), "bold"), (of, "dim"), (part, "text")], 2),
             ([("eta ", "dim"), (v.eta, "text")], 3),
             ([("phase ", "dim"), (str(v.phase), "text"), (" seg ", "dim"), (str(v.seg), "text")], 7),
@@ -48,7 +48,7 @@ class NumbersLine(Pane[NumbersView]):
             (item("loss", fmt.number(v.loss)), 2),
             (item("lr", _lr(v.lr)), 5),
             (item("gn", fmt.number(v.gnorm, 2)), 6),
-            ([(pace, "text"), ("/min", "dim")], 3),
+            ([(pace, "text"), ("/min" if v.per_minute is not None else " /min", "dim")], 3),
             ([(fmt.short(v.tokens) if v.tokens else fmt.NA, "text"), (" tok/s", "dim")], 7),
             (item("mfu", fmt.percent(v.mfu) if v.mfu is not None else fmt.NA), 8),
             ([("× ", "bad" if v.lost else "dim"), (fmt.count(v.lost), "bad" if v.lost else "dim")], 6),

@@ -6,7 +6,7 @@ from itertools import pairwise
 from andrea_tui.core.text import wrap
 from andrea_tui.core.views import AuditView, SampleText, TextPair
 from andrea_tui.core.worddiff import Spans
-from andrea_tui.widgets.paint import Run, columns
+from andrea_tui.widgets.paint import Run, columns, exact, width_of
 
 SHORT = {"coherence": "coh", "seq_rep_4": "rep", "similarity": "same"}  # names as they are shown
 
@@ -92,7 +92,8 @@ def one(
         if whole[at : at + 1] == "\n":
             at += 1
     if len(lines) > room > 0:
-        out[-1] = [*columns([(out[-1], width - 1)]), ("…", "dim")]
+        cut = exact(out[-1], width - 1)  # a full line has its … from this
+        out[-1] = [*cut, ("…" if width_of(out[-1]) < width else "", "dim")]
     return out
 
 
