@@ -24,6 +24,7 @@ from engine.rundir.records import LossLine
 
 NEVER = 10**9
 AT_LEAST = 10  # steps in a window
+FEWEST = 4  # pairs
 SETTLE = 3.0  # seconds after an attach that are the attach's, not the attached dashboard's
 # Student's t for 95 %, two-sided, by degrees of freedom
 _T95 = {
@@ -55,8 +56,13 @@ class Cost:
     others: list[float]  # CPU of others in each window, per cent of one core
 
 
-def measure(run: Path, pairs: int, seconds: float, dashboard: Callable[[Path], list[str]]) -> Cost:
-    """Trains andrea-tiny in `run` (which it makes) for the time of 2·pairs windows. Raises RuntimeError if it ends."""
+def measure(
+    run: Path, pairs: int, seconds: float, dashboard: Callable[[Path], list[str]], end: float
+) -> Cost:
+    """Trains andrea-tiny in `run` (which it makes) for the time of 2·pairs windows.
+
+    After `end` (monotonic) no pair is begun, if there are FEWEST. RuntimeError: the training ended, or is too slow.
+    """
     arms = {name: Arm(builtin=name) for name in ARMS}
     never = [f"train.{key}={NEVER}" for key in ("checkpoint_every", "sample_every", "eval_every")]
     env = {"XDG_STATE_HOME": str(run / "state")}
@@ -69,7 +75,9 @@ def measure(run: Path, pairs: int, seconds: float, dashboard: Callable[[Path], l
         others: list[float] = []
         with ExitStack() as attached:
             there = False
-            for wanted in order(pairs):
+            for i, wanted in enumerate(order(pairs)):
+                if i % 2 == 0 and i >= 2 * FEWEST and time.monotonic() > end:
+                    break
                 if wanted and not there:
                     watched = attached.enter_context(Watched(dashboard(run), env=env, cwd=ROOT))
                     time.sleep(SETTLE)
@@ -89,7 +97,7 @@ def measure(run: Path, pairs: int, seconds: float, dashboard: Callable[[Path], l
         trainer.wait()
     cost, low, high = interval(rates[True], rates[False])
     middle = {k: statistics.median(v) for k, v in rates.items()}
-    return Cost(cost, low, high, middle[True], middle[False], pairs, others)
+    return Cost(cost, low, high, middle[True], middle[False], len(rates[True]), others)
 
 
 def order(pairs: int) -> list[bool]:

@@ -42,7 +42,7 @@ SETTLE, IDLE = 3.0, 8.0  # seconds
 BUSY = 100 / RATE  # as many seconds: the stand-in trainer saves every 100 steps
 PRESSES = 8  # of each key in each round
 CHART = range(2, 19)  # the rows of the loss chart and the mix
-PAIRS, PAIR_SECONDS = 8, 3.0
+PAIRS, PAIR_SECONDS, COST_SECONDS = 8, 3.0, 120.0
 LONG_BYTES, LONG_SECONDS = 4_000_000_000, 300.0
 
 
@@ -217,10 +217,12 @@ def _met(values: list[float], limit: float) -> str:
 
 
 def _cost(c: attached.Cost) -> str:
+    shaken = statistics.median(c.others) > DISTURBED
     return (
         f"What an attached dashboard costs the training (andrea-tiny, {c.with_it:.2f} steps/s with it, {c.without:.2f} "
-        f"without; {c.pairs} pairs of {PAIR_SECONDS:g} s in turns): **{c.cost:+.1f} %** of the steps per second, 95 % "
-        f"interval {c.low:+.1f} to {c.high:+.1f} %. CPU of others then: {middle(c.others, 0)} % of a core."
+        f"without; {c.pairs} pairs of windows in turns): **{c.cost:.1f} %** of the steps per second, 95 % interval "
+        f"{c.low:.1f} to {c.high:.1f} %. CPU of others then: {middle(c.others, 0)} % of a core"
+        f"{', too much to rely on that' if shaken else ''}."
     )
 
 
@@ -240,7 +242,7 @@ def main(argv: list[str]) -> int:
         "--into", type=Path, metavar="FILE", help="put the tables between their marks there, too"
     )
     args = parser.parse_args(argv)
-    end = time.monotonic() + 60 * args.minutes
+    begin = time.monotonic()
     out = report.Report(report.command("cockpit", argv))
     with tempfile.TemporaryDirectory(prefix="andrea-bench-", dir=args.dir) as name:
         scratch = Path(name)
@@ -255,8 +257,8 @@ def main(argv: list[str]) -> int:
         for key, p in programs.items():
             p.make(scratch / key, STEPS)
         _say("what it costs the training")
-        cost = attached.measure(scratch / "trained", PAIRS, PAIR_SECONDS, dashboard)
-        rounds(programs, taken, scratch, end)
+        cost = attached.measure(scratch / "trained", PAIRS, PAIR_SECONDS, dashboard, begin + COST_SECONDS)
+        rounds(programs, taken, scratch, begin + 60 * args.minutes)
         tables = {"cockpit": f"{report.markdown(table(ROWS, *taken.values()))}\n\n{_cost(cost)}"}
         if args.long:
             long_history(programs, long_taken, scratch)

@@ -132,6 +132,9 @@ class Watched:
     def _words(self) -> str:
         return " / ".join(x.strip() for x in self.text() if x.strip())[:300]
 
+    def send(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
     def answer(self, keys: str, rows: range) -> float | None:
         """Seconds from the keys to the last of the changes that they bring about in these rows of the screen.
 
@@ -141,7 +144,7 @@ class Watched:
             pass
         before, last = self._cells(rows), None
         sent = time.monotonic() - self.start
-        os.write(self._master, keys.encode())
+        self.send(keys)
         while True:
             t = self._feed_next()
             if t is None:

@@ -78,8 +78,8 @@ def test_a_screen_has_the_time_at_which_it_was_painted(tmp_path: Path, notes: Ca
         time.sleep(1)  # however late it is looked at
         first = w.when(lambda screen: any(line.strip() for line in screen))
         whole = w.when(lambda screen: "◄" in screen[0] and "loading" not in screen[0])
-        assert first == pytest.approx(notes("first") - w.start, abs=0.05)
-        assert whole == pytest.approx(notes("whole") - w.start, abs=0.05)
+        assert 0 <= first - (notes("first") - w.start) < 0.2
+        assert 0 <= whole - (notes("whole") - w.start) < 0.2
         assert whole - first >= 0.4
         assert (
             w.text()[0].strip() == "12.5 ◄"
@@ -93,9 +93,8 @@ def test_an_answer_ends_with_the_last_change_of_its_rows(
         w.when(lambda screen: "◄" in screen[0])
         sent = time.monotonic()
         took = w.answer("k", range(0, 3))
-        assert took == pytest.approx(
-            notes("answer") - sent, abs=0.05
-        )  # a change of style only, not the clock's
+        assert took is not None
+        assert -0.02 < took - (notes("answer") - sent) < 0.1  # a change of style only, and not the clock's
         assert w.answer("?", range(0, 3)) is None
 
 
@@ -107,20 +106,27 @@ def test_memory_cpu_and_bytes_of_a_window(tmp_path: Path, notes: Callable[[str],
         after = w.memory()
         assert after[0] - before[0] == pytest.approx(64, abs=4)
         assert after[1] - before[1] == pytest.approx(64, abs=4)
-        w.answer("w", range(3, 4))  # it is awake, and its start is over
         quiet = w.window(0.5)
         assert quiet.bytes_per_second == 0
         assert quiet.cpu <= 4  # a tick of the clock is 10 ms
         n, cpu = len(w.chunks), cpu_seconds(tree(w.process.pid))
-        w.answer("w", range(3, 4))
+        w.send("w")
+        notes("work")
+        until(lambda: sum(len(data) for _, data in w.chunks[n:]) >= 800)
         assert sum(len(data) for _, data in w.chunks[n:]) == 800
         assert cpu_seconds(tree(w.process.pid)) - cpu == pytest.approx(0.5, abs=0.1)
         cpu = cpu_seconds(tree(w.process.pid))
-        w.answer("c", range(0, 1))
+        w.send("c")
         notes("child")
-        while len(tree(w.process.pid)) > 1:
-            time.sleep(0.01)
+        until(lambda: len(tree(w.process.pid)) == 1)
         assert cpu_seconds(tree(w.process.pid)) - cpu == pytest.approx(0.5, abs=0.1)
+
+
+def until(there: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_bytes_and_cpu_per_second(tmp_path: Path) -> None:
