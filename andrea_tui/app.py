@@ -230,10 +230,11 @@ class CockpitApp(App[int]):
         """Any key closes what is told at the attach, and then does what it always does."""
         if isinstance(event, events.Key) and self.overview.away is not None and event.key != "w":
             self.overview.show_away(None)
-        if isinstance(event, events.Key) and event.is_forwarded and isinstance(self.screen, Ask):
-            # Nobody took it: it was on its way to a pane when the line to type in was opened.
-            if self.screen.typed(event):
-                return
+        line = self.screen
+        # A forwarded key that nobody took was on its way to a pane when the line to type in was opened.
+        late = isinstance(line, Ask) and isinstance(event, events.Key) and event.is_forwarded
+        if late and line.typed(event):  # type: ignore[union-attr, arg-type]  `late` says what they are
+            return
         await super().on_event(event)
 
     # ---- errors

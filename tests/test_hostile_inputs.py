@@ -69,16 +69,31 @@ def looker(made: Path) -> Iterator[Looker]:
     found.reader.close()
 
 
-TROUBLE = {
+def fifo(p: Path) -> None:
+    p.unlink(missing_ok=True)
+    os.mkfifo(p)
+
+
+def symlink(p: Path) -> None:
+    p.unlink(missing_ok=True)
+    p.symlink_to("/etc/hostname")
+
+
+def directory(p: Path) -> None:
+    p.unlink(missing_ok=True)
+    p.mkdir()
+
+
+TROUBLE: dict[str, Callable[[Path], object]] = {
     "nul": lambda p: p.write_bytes(b"\0" * 5000 + b"\n"),
     "broken": lambda p: p.write_bytes(b'{"step": 51, "loss"\n{]\n'),
     "giant": lambda p: p.write_bytes(b"x" * 3_000_000),
     "deep": lambda p: p.write_bytes(b"[" * 200_000 + b"\n"),
     "number": lambda p: p.write_bytes(b'{"step": ' + b"9" * 6000 + b"}\n"),
     "latin-1": lambda p: p.write_bytes(b'{"step": 51, "loss": 3.0, "x": "\xff\xfe"}\n'),
-    "fifo": lambda p: (p.unlink(missing_ok=True), os.mkfifo(p)),
-    "symlink": lambda p: (p.unlink(missing_ok=True), p.symlink_to("/etc/hostname")),
-    "directory": lambda p: (p.unlink(missing_ok=True), p.mkdir()),
+    "fifo": fifo,
+    "symlink": symlink,
+    "directory": directory,
     "gone": lambda p: p.unlink(missing_ok=True),
 }  # fmt: skip
 

@@ -11,8 +11,11 @@ from tests.soak import HARMLESS, PIVOT, Soak, descriptors, rest, soak, steady
 from tests.terminal import TIMEOUT, Terminal
 from tests.told import Comparing
 
-KEYS = ["+", "+", "\x1b[D", "\r", "\x1b[D", "x", "\x1b", "0", "2", "\r", "\x1b", ".", "y", "3", "\x1b[B", "4",
-        "\r", "\x1b[B",         "\x1b", "5", "\x1b[A", "\r", "\x1b[A", "\x1b", "\x1b", "6", "1", "g1,234\r", "\x1b", "\x1b"]  # fmt: skip
+KEYS = [
+    "+", "+", "\x1b[D", "\r", "\x1b[D", "x", "\x1b", "0", "2", "\r", "\x1b", ".", "y", "3",
+    "\x1b[B", "4", "\r", "\x1b[B", "\x1b", "5", "\x1b[A", "\r", "\x1b[A", "\x1b", "\x1b", "6", "1", "g1,234\r",
+    "\x1b", "\x1b",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
