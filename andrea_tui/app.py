@@ -230,12 +230,13 @@ class CockpitApp(App[int]):
         """Any key closes what is told at the attach, and then does what it always does."""
         if isinstance(event, events.Key) and self.overview.away is not None and event.key != "w":
             self.overview.show_away(None)
-        line = self.screen
-        # A forwarded key that nobody took was on its way to a pane when the line to type in was opened.
-        late = isinstance(line, Ask) and isinstance(event, events.Key) and event.is_forwarded
-        if late and line.typed(event):  # type: ignore[union-attr, arg-type]  `late` says what they are
+        if isinstance(event, events.Key) and event.is_forwarded and self._typed_late(event):
             return
         await super().on_event(event)
+
+    def _typed_late(self, key: events.Key) -> bool:
+        """Whether a key that nobody took was on its way to a pane when the line to type in was opened."""
+        return isinstance(self.screen, Ask) and self.screen.typed(key)
 
     # ---- errors
 
