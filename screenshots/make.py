@@ -45,15 +45,15 @@ class View:
 
 VIEWS = (
     View("overview"),
-    View("loss", ("1", "enter", "plus", "enter", *["left"] * 12), "ema"),
-    View("mix", ("2", "enter"), "next"),
-    View("audit", ("3", "enter"), "real text"),
-    View("audit-time", ("3", "enter", "enter")),
-    View("checkpoints", ("4", "enter"), "boundary"),
-    View("checkpoint-menu", ("4", "enter", "down", "enter")),
-    View("events", ("5", "enter", "up", "up")),
-    View("find", ("5", "enter", "slash", *"checkpoint")),
-    View("machine", ("6", "enter")),
+    View("loss", ("full 1", "plus", "enter", *["left"] * 12), "ema"),
+    View("mix", ("full 2"), "next"),
+    View("audit", ("full 3"), "real text"),
+    View("audit-time", ("full 3", "enter")),
+    View("checkpoints", ("full 4"), "boundary"),
+    View("checkpoint-menu", ("full 4", "down", "enter"), "read it back"),
+    View("events", ("full 5", "up", "up")),
+    View("find", ("full 5", "slash", *"checkpoint")),
+    View("machine", ("full 6")),
     View("prompt", ("t",)),
     View("compare", ("c",)),
     View("pivot", ("p",), "floor"),
@@ -154,8 +154,7 @@ async def shoot(run: Path, columns: int, lines: int, theme: str, views: list[Vie
         await pilot.press("escape")  # what happened while nobody looked: it has its own picture
         for view in views:
             for key in view.keys:
-                await pilot.press(key)
-                await pilot.pause(0.05)
+                await press(pilot, app, key)
             await prepare(view.name, pilot)
             await shows(pilot, view.wait_for)
             await pilot.pause(1.0)
@@ -164,6 +163,16 @@ async def shoot(run: Path, columns: int, lines: int, theme: str, views: list[Vie
                 f"{view.name}-{columns}x{lines}-{theme}",
             )
             await home(pilot, app)
+
+
+async def press(pilot: Pilot[int], app: CockpitApp, key: str) -> None:
+    """A key, or "full 4": that pane over the whole screen, which takes Enter only where it has room beside others."""
+    word, _, number = key.partition(" ")
+    await pilot.press(number or word)
+    await pilot.pause(0.1)
+    if number and not app.overview.full:
+        await pilot.press("enter")
+        await pilot.pause(0.1)
 
 
 async def prepare(name: str, pilot: Pilot[int]) -> None:

@@ -121,10 +121,16 @@ class Plot:
         found = decimate.robust_range(self._scale(thin), self._scale(extremes))
         if found is None:
             return 0.0, 1.0, True
-        low, high = decimate.nice_range(*found, parts=self._parts())
+        low, high = decimate.nice_range(*self._with_line(*found), parts=self._parts())
         if not self.log and found[0] >= 0:
             low = max(low, 0.0)
         return low, high, False
+
+    def _with_line(self, low: float, high: float) -> tuple[float, float]:
+        """The EMA belongs on the axis too, but for one that a spike has thrown far off."""
+        line, room = self._scale(self.data.line), max(high - low, 1e-6)
+        near = line[np.isfinite(line) & (line > low - room) & (line < high + room)]
+        return (min(low, float(near.min())), max(high, float(near.max()))) if len(near) else (low, high)
 
     def _parts(self) -> int:
         return max(2, self.rows // 3)
