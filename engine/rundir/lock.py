@@ -97,8 +97,12 @@ def acquire(run_dir: Path) -> int:
         host=socket.gethostname(), boot_id=boot_id(), pid=os.getpid(), start=start_time(os.getpid()) or 0
     )
     text = msgspec.json.encode(me) + b"\n"
-    os.pwrite(fd, text, 0)
-    os.ftruncate(fd, len(text))
+    try:
+        os.pwrite(fd, text, 0)
+        os.ftruncate(fd, len(text))
+    except OSError:
+        os.close(fd)  # who lives on, a cockpit say, would hold the run
+        raise
     return fd
 
 
