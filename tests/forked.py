@@ -21,9 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# torch, and what the first optimiser, tokeniser and rows would import: seconds that only cold starts spend again
+# torch and what training imports later; not the compiler, which few trainers need
 IMPORTS = ("engine.__main__", "engine.train", "engine.data.manifest", "engine.data.prepare", "engine.data.rows",
-           "torch._dynamo", "torch._inductor.compile_fx", "numpy.random", "tokenizers")  # fmt: skip
+           "torch.optim.adamw", "numpy.random", "tokenizers")  # fmt: skip
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
