@@ -12,6 +12,7 @@ import pytest
 from andrea_tui.cli import make_run
 from engine.rundir import lock
 from tests import engine_process
+from tests.snapshot import Snapshots
 
 SMALL = [
     "model.n_layer=1", "model.n_head=2", "model.d_model=32", "model.context=32",
@@ -21,6 +22,7 @@ SMALL = [
     "keep.last=3", "keep.every=50", "heldout.rows=2", "kind=static",
 ]  # fmt: skip
 
+
 @pytest.fixture(autouse=True, scope="session")
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What the cockpit remembers between two looks is not mixed with the person's own."""
@@ -28,6 +30,9 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         m.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
+
+# One worker a core: OpenMP's threads would wait for each other's turn, which is several times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 MakeRun = Callable[..., Path]
 LONG_FILES = (
@@ -38,6 +43,15 @@ LONG_FILES = (
     "test_engine.py",
     "test_plain.py",
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-snapshots", action="store_true", help="write tests/snapshots anew")
+
+
+@pytest.fixture
+def snapshots(request: pytest.FixtureRequest) -> Snapshots:
+    return Snapshots(request.config.getoption("--update-snapshots"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
