@@ -17,6 +17,7 @@ from textual.widgets import Input, OptionList, Static
 
 from andrea_tui.app import CockpitApp
 from andrea_tui.cli import make_run
+from andrea_tui.core import commands
 from andrea_tui.core.away import Look
 from andrea_tui.core.looks import Looks
 from andrea_tui.core.resources import Gpu, Probe, Resources
@@ -192,7 +193,8 @@ async def tour(pilot: Press, app: CockpitApp, runner: FakeRunner, take: Callable
     await press("q")
     take("quit")
     await press("escape", "ctrl+p")
-    every = len(list(app.get_system_commands(app.screen)))
+    palette: Any = app.screen
+    every = len(list(app.get_system_commands(palette)))
     await until(pilot, lambda: any(x.option_count == every for x in app.screen.query(OptionList)))
     await pilot.pause()
     take("palette")
@@ -241,6 +243,31 @@ TOUR = (
 @pytest.mark.parametrize("name", TOUR)
 def test_of_the_tour(name: str, toured: Drawn, snapshots: Snapshots) -> None:
     snapshots.check(f"view_{name}", toured[f"view_{name}"])
+
+
+KEYS = {"←→": "left", "[]": "left_square_bracket", "+/-/0": "plus", ",/.": "full_stop", "/": "slash",
+        "!": "exclamation_mark", "?": "question_mark", "Esc": "escape", "Enter": "enter"}  # fmt: skip
+
+
+def test_each_key_in_a_view_s_footer_does_something_there() -> None:
+    async def body(pilot: Press, app: CockpitApp, runner: FakeRunner, take: Callable[..., None]) -> None:
+        for name in PANES:
+            for key, label in commands.footer(False, True, app.size.width - 2, name):
+                if label in ("snapshot", "stop…", "detach"):
+                    continue
+                app.overview.show_full(name)
+                app.overview.chart.zoom(1)  # of the whole run there is nothing to move
+                await drawn(pilot, app)
+                before = screen(app)
+                await pilot.press(KEYS.get(key, key))
+                await drawn(pilot, app)
+                assert screen(app) != before, (name, key, label)
+                while app.screen is not app.overview or app.overview.full:
+                    await pilot.press("escape")
+                    await pilot.pause()
+                await pilot.press("0", "escape")
+
+    fly(write_run(Path("keys")), (80, 24), body, {})
 
 
 # ---- other runs, and the same one in other states
