@@ -140,9 +140,9 @@ async def flying(run: Path, columns: int, lines: int, theme: str) -> AsyncIterat
     """The app, once it has read everything. CPU per cent takes two looks at the machine."""
     app = CockpitApp(run, Runner(run), theme=theme)
     async with app.run_test(size=(columns, lines)) as pilot:
-        while app.store.loading is not None or app.store.resources is None or app.store.trainer.pid is None:
+        while app.store.loading is not None or app.store.resources is None:
             await pilot.pause(0.1)
-        while app.store.resources.cpu is None or app.store.state(time.time()).kind != "training":
+        while app.store.resources.cpu is None or app.store.state(time.time()).kind not in ("training", "stopped"):
             await pilot.pause(0.1)
         yield pilot
 
