@@ -133,7 +133,9 @@ class CockpitApp(App[int]):
     def _not_for_us(self, number: int, _: object) -> None:
         """By default they would kill the dashboard."""
         name = signal.Signals(number).name
-        self._loop_now.call_soon_threadsafe(self.store.fail, f"{name} is for the trainer, this is the dashboard")
+        self._loop_now.call_soon_threadsafe(
+            self.store.fail, f"{name} is for the trainer, this is the dashboard"
+        )
 
     def _resumed(self, _: object) -> None:
         """Back from a suspend: every cell again, at the size of now."""

@@ -65,7 +65,7 @@ ROWS = (
     Row("busy_cpu", f"{RATE:g} steps/s: CPU (% of a core)", 2, 3.0),
     Row("busy_bytes", f"{RATE:g} steps/s: bytes/s, a checkpoint and its audit among them", 0, 1000),
     Row("busy_usual", f"{RATE:g} steps/s: bytes/s, median of {PIECE:g} s each", 0, 1000),
-    Row("busy_rss", f"{RATE:g} steps/s: memory, resident (MiB)", 1),
+    Row("busy_rss", f"{RATE:g} steps/s: memory, resident (MiB)", 1, 80),
     *(Row(key, f"key to paint: {key} (ms)", 0, worst=True) for key in (ZOOM, LOG, PANE, FULL)),
 )
 LONG_ROWS = (

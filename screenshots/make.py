@@ -142,7 +142,10 @@ async def flying(run: Path, columns: int, lines: int, theme: str) -> AsyncIterat
     async with app.run_test(size=(columns, lines)) as pilot:
         while app.store.loading is not None or app.store.resources is None:
             await pilot.pause(0.1)
-        while app.store.resources.cpu is None or app.store.state(time.time()).kind not in ("training", "stopped"):
+        while app.store.resources.cpu is None or app.store.state(time.time()).kind not in (
+            "training",
+            "stopped",
+        ):
             await pilot.pause(0.1)
         yield pilot
 

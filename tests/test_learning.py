@@ -1,6 +1,7 @@
 """The preset `andrea-tiny` on the built-in corpora learns language: minutes of real training, one run for all of it."""
 
 import math
+import os
 import signal
 from pathlib import Path
 
@@ -15,14 +16,15 @@ from engine.data.rows import Rows, unigram_nats
 from engine.rundir.history import History
 from tests import engine_process as e
 
-STEPS = 500
+# ANDREA_LEARNING_STEPS=500 goes further; what is asserted holds at 200 with room to spare. A multiple of eval_every.
+STEPS = int(os.environ.get("ANDREA_LEARNING_STEPS", "200"))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("learning") / "run"
     make_run(run, "andrea-tiny", [])
-    e.kill_at_step(run, 237, signal.SIGKILL, 900)
+    e.kill_at_step(run, 137, signal.SIGKILL, 900)
     p = e.start(run, "--stop-at", str(STEPS))
     assert p.wait(900) == 0, (run / "trainer.log").read_text()
     return run

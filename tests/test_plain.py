@@ -55,7 +55,7 @@ def test_a_signal_stops_the_training_cleanly_and_no_process_is_left(
 ) -> None:
     run = small_run("run", *LONG)
     with plain(run) as p:
-        e.wait_for(lambda: e.history(run).last > 5, "training", p)  # type: ignore[arg-type]
+        e.wait_for(lambda: e.history(run).last > 5, "training", p)
         trainer = trainer_of(run)
         p.send_signal(number)
         p.send_signal(number)

@@ -48,7 +48,9 @@ class Usual:
 
 def phase_start(history: History) -> int:
     """Index of the first step of the phase that the history ends in."""
-    return int(np.searchsorted(history.phase, history.phase[-1])) if len(history) else 0  # phases only ever grow
+    return (
+        int(np.searchsorted(history.phase, history.phase[-1])) if len(history) else 0
+    )  # phases only ever grow
 
 
 def last_pulls(history: History, arm: str, want: int, start: int = 0, end: int | None = None) -> Pulls:

@@ -206,7 +206,7 @@ def nice_range(low: float, high: float, parts: int) -> tuple[float, float]:
         pad = max(0.5 * abs(high), 0.5) * 0.1
         low, high = low - pad, high + pad
     q = nice_step(high - low, parts) / 4
-    return math.floor(low / q) * q, math.ceil(high / q) * q
+    return min(math.floor(low / q) * q, low), max(math.ceil(high / q) * q, high)
 
 
 def ticks(low: float, high: float, parts: int) -> list[float]:

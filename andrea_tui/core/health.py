@@ -116,7 +116,13 @@ def skipped(history: History, known: Lost | None = None) -> list[Finding]:
     if not len(at):
         return []
     n, step = len(at), int(history.step[at[-1]])
-    tone = "bad" if (at >= len(history) - 10).sum() >= 2 else "warn" if history.last - step < _SKIP_TOLD else "dim"
+    tone = (
+        "bad"
+        if (at >= len(history) - 10).sum() >= 2
+        else "warn"
+        if history.last - step < _SKIP_TOLD
+        else "dim"
+    )
     what = f"{fmt.count(n)} steps" if n > 1 else "1 step"
     last = f"the last at {fmt.count(step)}" if n > 1 else f"{fmt.count(step)}"
     return [Finding("skipped", f"{what} skipped (not finite), {last}", tone, step)]

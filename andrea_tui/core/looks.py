@@ -34,7 +34,9 @@ def log_crash(text: str) -> str:
     try:
         path = state_home() / "errors.log"
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_regular(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        )
         try:
             write_all(fd, f"{time.strftime('%Y-%m-%d %H:%M:%S')} pid {os.getpid()}\n{text}\n".encode())
         finally:
@@ -82,7 +84,9 @@ class Looks:
 
     def _path(self, first: Event | None) -> Path:
         born = f"{first.t!r} {first.event}" if first is not None else ""
-        name = hashlib.sha256(f"{self._run_dir.resolve()}\0{born}".encode(errors="surrogateescape")).hexdigest()[:32]
+        name = hashlib.sha256(
+            f"{self._run_dir.resolve()}\0{born}".encode(errors="surrogateescape")
+        ).hexdigest()[:32]
         return state_home() / f"{name}.json"
 
     def _fail(self, e: Exception) -> None:

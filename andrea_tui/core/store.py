@@ -304,11 +304,15 @@ class Store:
         if i is None:
             return None
         drawn = [a for a in h.arms if h.rows(a)[i] > 0]
-        arms = tuple((clean(a), int(h.rows(a)[i]), float(h.rloss(a)[i])) for a in drawn) if i >= h.kept else None
+        arms = (
+            tuple((clean(a), int(h.rows(a)[i]), float(h.rloss(a)[i])) for a in drawn) if i >= h.kept else None
+        )
         return LineAt(step, float(h.loss[i]), float(self.ema.values[i]), float(h.lr[i]), float(h.gnorm[i]),
                       int(h.phase[i]), int(h.seg[i]), float(h.t[i]), float(h.dt[i]), arms)  # fmt: skip
 
-    def minis(self, lens: Lens = WHOLE, x: NDArray[np.int32] | None = None) -> tuple[MiniView, MiniView, MiniView]:
+    def minis(
+        self, lens: Lens = WHOLE, x: NDArray[np.int32] | None = None
+    ) -> tuple[MiniView, MiniView, MiniView]:
         """`x`: the coordinate of each step on the axis of the loss chart, if that is not the step."""
         h, r = self.history, self.rates()
         revision = hash((self._grown, h.last, len(x) if x is not None else 0))

@@ -58,7 +58,9 @@ class LineAt:
     seg: int
     t: float  # seconds since 1970
     dt: float  # seconds
-    arms: tuple[tuple[str, int, float], ...] | None = None  # (name, rows, their loss); None: not kept so far back
+    arms: tuple[tuple[str, int, float], ...] | None = (
+        None  # (name, rows, their loss); None: not kept so far back
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,9 @@ class MiniView:
     step: NDArray[np.int32] = field(compare=False)  # or another coordinate
     values: NDArray[np.float64] | NDArray[np.float32] = field(compare=False)
     last: str = ""
-    per: float | None = None  # the values are seconds a step, and this many over them is shown; 0 s is no value
+    per: float | None = (
+        None  # the values are seconds a step, and this many over them is shown; 0 s is no value
+    )
     lens: Lens = WHOLE
 
 

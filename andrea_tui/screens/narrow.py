@@ -16,7 +16,9 @@ from textual._compositor import ChopsUpdate, Compositor
 if TYPE_CHECKING:
     from rich.console import Console
 
-Look = tuple[frozenset[str], str, str]  # SGR parameters of the attributes, of the foreground, of the background
+Look = tuple[
+    frozenset[str], str, str
+]  # SGR parameters of the attributes, of the foreground, of the background
 PLAIN: Look = (frozenset(), "39", "49")
 # attribute -> SGR parameter that sets it, and that takes it back (bold and dim have one in common)
 _ATTRIBUTES = {
@@ -46,7 +48,11 @@ def change(old: Look, new: Look) -> str:
     """A short sequence from one look to another; "" where they are the same."""
     off = {_OFF[x] for x in old[0] - new[0]}
     on = {x for x in new[0] if x not in old[0] or _OFF[x] in off}
-    codes = [*sorted(off), *sorted(on), *(x for x, before in zip(new[1:], old[1:], strict=True) if x != before)]
+    codes = [
+        *sorted(off),
+        *sorted(on),
+        *(x for x, before in zip(new[1:], old[1:], strict=True) if x != before),
+    ]
     return f"\x1b[{';'.join(codes)}m" if codes else ""
 
 
