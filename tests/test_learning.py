@@ -24,7 +24,7 @@ STEPS = int(os.environ.get("ANDREA_LEARNING_STEPS", "200"))
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("learning") / "run"
     make_run(run, "andrea-tiny", [])
-    e.kill_at_step(run, 137, signal.SIGKILL, 900)
+    e.kill_at_step(run, 112, signal.SIGKILL, 900)
     p = e.start(run, "--stop-at", str(STEPS))
     assert p.wait(900) == 0, (run / "trainer.log").read_text()
     return run
