@@ -186,13 +186,15 @@ async def prepare(name: str, pilot: Pilot[int]) -> None:
         await pilot.press("enter")
         await shows(pilot, "tokens/s")
     elif name == "compare":
+        await pilot.pause(0.5)
+        assert isinstance(pilot.app, CockpitApp)
+        pilot.app.screen.query_one(Input).value = str(pilot.app.run_dir.parent / "run-b")
         await pilot.press("enter")
-        await shows(pilot, "run-b")
-        await pilot.pause(3.0)
+        await shows(pilot, "fork: after")
 
 
 async def shows(pilot: Pilot[int], text: str) -> None:
-    end = time.monotonic() + 300
+    end = time.monotonic() + 120
     while text and text not in screen_text(pilot):
         if time.monotonic() > end:
             raise SystemExit(f"{text!r} never came to the screen:\n{screen_text(pilot)}")
