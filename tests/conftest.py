@@ -37,11 +37,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 MakeRun = Callable[..., Path]
 LONG_FILES = (
     "test_torture.py",
-    "test_branch.py",
     "test_learning.py",
+    "test_screen.py",
     "test_cockpit_pty.py",
-    "test_engine.py",
+    "test_pivot.py",
+    "test_faults.py",
+    "test_app_pivot.py",
+    "test_collapse.py",
     "test_plain.py",
+    "test_engine.py",
+    "test_terminals.py",
+    "test_sampler.py",
+    "test_pivot_pty.py",
+    "test_maintenance.py",
+    "test_branch.py",
+    "test_fulldisk.py",
 )
 
 

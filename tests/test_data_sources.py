@@ -2,6 +2,7 @@
 
 import ast
 import errno
+import functools
 import json
 import os
 import socket
@@ -40,15 +41,21 @@ def put(path: Path, data: str | bytes = PROSE) -> Path:
 # ---- built-in ----
 
 
+@functools.cache
+def documents(name: str) -> list[str]:
+    """Of a built-in corpus: read once, since the whole library takes many seconds."""
+    return list(builtin.documents(name))
+
+
 @pytest.mark.parametrize("name", ["python-source", "python-topics", "repo-docs"])
 def test_builtin_corpora_have_text_in_a_fixed_order(name: str) -> None:
-    first = list(builtin.documents(name))
+    first = documents(name)
     assert sum(map(len, first)) > 50_000 and all(t.strip() for t in first)
     assert first == list(builtin.documents(name))
 
 
 def test_docstrings_come_from_the_library_and_not_from_tests() -> None:
-    texts = list(builtin.documents("repo-docstrings"))
+    texts = documents("repo-docstrings")
     assert len(texts) > 3000
     assert any(t.startswith("Serialize ``obj`` to a JSON formatted") for t in texts)
     assert not any(
@@ -86,9 +93,12 @@ def test_source_has_no_docstrings_and_still_parses(tmp_path: Path, monkeypatch: 
 
 
 def test_no_docstring_of_the_library_is_in_its_source() -> None:
-    source = "\n".join(builtin.documents("python-source"))
-    texts = [t for t in builtin.documents("repo-docstrings") if len(t) > 200]
-    assert sum(t in source for t in texts) < 0.01 * len(texts)  # some are quoted elsewhere
+    source = "\n".join(documents("python-source"))
+    texts = [t for t in documents("repo-docstrings") if len(t) > 200]
+    lines = set(source.split("\n"))
+    # What stands there has all its inner lines there: few are left to be looked for.
+    likely = [t for t in texts if lines.issuperset(t.split("\n")[1:-1])]
+    assert sum(t in source for t in likely) < 0.01 * len(texts)  # some are quoted elsewhere
 
 
 def test_a_bare_installation_still_has_docs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def test_stop_while_the_data_is_prepared_and_again_from_the_start(texts: Path, t
     make_small(run, texts, ["train.max_steps=3"])
     big = tmp_path / "big"
     big.mkdir()
-    for i in range(300):
+    for i in range(100):
         (big / f"{i}.txt").write_text(f"text {i} " * 20_000)
     policy = (run / "policy.toml").read_text()
     (run / "policy.toml").write_text(policy + f'[arms.big]\npath = "{big}"\n')
