@@ -23,6 +23,7 @@ from andrea_tui.runner import Runner, TrainerState
 from andrea_tui.screens.ask import Ask
 from andrea_tui.screens.help import Help
 from andrea_tui.screens.overview import Overview, target
+from andrea_tui.screens.plan import PANES
 from andrea_tui.screens.quit import QuitPanel
 from engine.errors import BadInput
 from engine.rundir.records import Event, LossLine, SampleLine, Status, encode
@@ -442,5 +443,18 @@ def test_the_line_to_type_in_is_edited_and_left(key: str, run: Path) -> None:
         await pilot.press("escape")
         assert app.screen is app.overview
         assert app.overview.full == ""
+
+    drive(body, run)
+
+
+def test_the_frame_in_focus_is_that_of_the_pane_in_focus(run: Path) -> None:
+    async def body(pilot: Press, app: CockpitApp, _: FakeRunner) -> None:
+        await loaded(pilot, app)
+        for keys in (["1"], ["3"], ["tab"], ["3", "enter", "escape", "1"], ["4", "enter", "escape", "5"]):
+            await pilot.press(*keys)
+            await pilot.pause(0.1)
+            for name in set(app.overview._board.boxes()) & set(PANES):
+                pane = app.overview.pane(name)
+                assert (pane._lines[0][0][1] == "focus") is pane.has_focus, (keys, name)
 
     drive(body, run)

@@ -333,9 +333,10 @@ class Store:
         return mix_view(self.history, self.policy, self.mix_state)
 
     def audit_view(self) -> AuditView:
-        return AuditView(
-            self._audits, audits.reference(self.events), self.files, audits.policies(self._pivots)
-        )
+        # a checkpoint's event comes before its file is seen, which is looked for now and then
+        newest = self._audits[-1].step if self._audits else 0
+        files = None if self.files is None or newest > max(self.files, default=0) else self.files
+        return AuditView(self._audits, audits.reference(self.events), files, audits.policies(self._pivots))
 
     def checkpoints_view(self, now: float) -> CheckpointsView:
         return self._saved.view(self.sizes, self.config.keep if self.config else None, now)

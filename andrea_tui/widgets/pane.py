@@ -110,10 +110,9 @@ class Pane(Widget, Generic[V]):
         super().notify_style_update()
         self._strips = {}
 
-    def on_focus(self) -> None:
-        self.redraw()
-
-    def on_blur(self) -> None:
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """Not on_focus and on_blur: they are called before `has_focus` is set."""
+        super().watch_has_focus(has_focus)
         self.redraw()
 
     def _compose_lines(self) -> None:
