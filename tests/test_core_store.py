@@ -147,7 +147,7 @@ def test_audits_and_checkpoints(tmp_path: Path) -> None:
         Update(samples=tuple(sample(100, p, m, f"{p}{m}\x1b") for p in "ab" for m in ("greedy", "sampled")))
     )
     s.apply(Update(samples=(sample(200, "a", "greedy", "x\ny"),), files=frozenset({100})))
-    v = s.audit_view()
+    v = s.audit_view(time.time())
     assert [a.step for a in v.audits] == [100, 200]
     assert [len(a.texts) for a in v.audits] == [2, 1]
     assert v.files == frozenset({100})
@@ -155,7 +155,7 @@ def test_audits_and_checkpoints(tmp_path: Path) -> None:
     assert v.audits[0].texts[1].sampled.text == "bsampled␛"
     old = SampleLine(step=90, phase=0, prompt="a", mode="greedy", text="old", tokens=1, t=0, seg=1)
     s.apply(Update(archived=(old,), files=frozenset({100})))
-    assert [a.step for a in s.audit_view().audits] == [90, 100, 200]  # those of the archive come first
+    assert [a.step for a in s.audit_view(time.time()).audits] == [90, 100, 200]  # those of the archive come first
     events = tuple(
         Event(t=5.0, event="checkpoint", step=i, info={"why": "boundary", "bytes": 10}) for i in (100, 200)
     )

@@ -100,6 +100,10 @@ class Checkpoints:
             "" if mark == GONE else self._when_read(e, now), "", mark,
         )  # fmt: skip
 
+    def coming(self, now: float) -> frozenset[int]:
+        """Steps whose event has just come: their files need not have been seen yet."""
+        return frozenset(s for s in sorted(self.saved)[-3:] if 0 <= now - self.saved[s].t < _SOON)
+
     def _is_gone(self, step: int, sizes: Mapping[int, int] | None, now: float) -> bool:
         """The event comes before the file has its name, and the files are looked at now and then only."""
         return sizes is not None and step not in sizes and not 0 <= now - self.saved[step].t < _SOON

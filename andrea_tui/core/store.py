@@ -332,10 +332,8 @@ class Store:
     def mix_view(self) -> MixView:
         return mix_view(self.history, self.policy, self.mix_state)
 
-    def audit_view(self) -> AuditView:
-        # a checkpoint's event comes before its file is seen, which is looked for now and then
-        newest = self._audits[-1].step if self._audits else 0
-        files = None if self.files is None or newest > max(self.files, default=0) else self.files
+    def audit_view(self, now: float) -> AuditView:
+        files = None if self.files is None else self.files | self._saved.coming(now)
         return AuditView(self._audits, audits.reference(self.events), files, audits.policies(self._pivots))
 
     def checkpoints_view(self, now: float) -> CheckpointsView:

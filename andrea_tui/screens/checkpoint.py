@@ -102,7 +102,7 @@ class CheckpointMenu(ModalScreen[tuple[str, int] | None]):
     def items(self) -> list[Item]:
         row, store = self._row(), self.store
         gone = "its file is gone" if row is None or row.mark == GONE else ""
-        audited = any(a.step == self.step for a in store.audit_view().audits)
+        audited = any(a.step == self.step for a in store.audit_view(time.time()).audits)
         out = [
             Item("v", "verify: read it back and compare its sha256", gone),
             Item("t", "try a prompt with its weights", gone),
@@ -341,7 +341,7 @@ def rollback_words(store: Store, step: int) -> list[str]:
     last, i = h.last, h.index(step)
     spent = float(h.dt[i + 1 :].sum()) if i is not None else 0.0
     later = sum(s > step for s in store.files or ())
-    audits = len({a.step for a in store.audit_view().audits if a.step > step})
+    audits = len({a.step for a in store.audit_view(time.time()).audits if a.step > step})
     took = f", {fmt.duration(spent)} of training," if spent > 0 else ""
     return [
         f"The run stands at step {fmt.count(last)}. It would go on from step {fmt.count(step)}.",

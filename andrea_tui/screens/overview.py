@@ -103,7 +103,7 @@ class Overview(Screen[None], inherit_bindings=False):
         mix = store.mix_view() if "mix" in boxes or "arms" in boxes else None
         self._show(boxes, "mix", lambda: mix)
         self._show(boxes, "arms", lambda: mix)
-        self._show(boxes, "audit", store.audit_view)
+        self._show(boxes, "audit", lambda: store.audit_view(now))
         self._show(boxes, "events", lambda: store.events_view(now))
         self._show(boxes, "resources", store.resources_view)
         if "mini0" in boxes:
