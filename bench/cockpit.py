@@ -226,6 +226,12 @@ def _cost(c: attached.Cost) -> str:
     )
 
 
+SHAKEN = (
+    "**Disturbed**: others kept the machine busy, as the last column says. What takes time or CPU comes out too high then; "
+    "memory and bytes hardly depend on it."
+)
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -259,7 +265,10 @@ def main(argv: list[str]) -> int:
         _say("what it costs the training")
         cost = attached.measure(scratch / "trained", PAIRS, PAIR_SECONDS, dashboard, begin + COST_SECONDS)
         rounds(programs, taken, scratch, begin + 60 * args.minutes)
-        tables = {"cockpit": f"{report.markdown(table(ROWS, *taken.values()))}\n\n{_cost(cost)}"}
+        told = [report.markdown(table(ROWS, *taken.values())), _cost(cost)]
+        if any(t.disturbed() for t in taken.values()):
+            told.insert(0, SHAKEN)
+        tables = {"cockpit": "\n\n".join(told)}
         if args.long:
             long_history(programs, long_taken, scratch)
             tables["cockpit --long"] = report.markdown(table(LONG_ROWS, *long_taken.values()))
