@@ -227,8 +227,8 @@ def _cost(c: attached.Cost) -> str:
 
 
 SHAKEN = (
-    "**Disturbed**: others kept the machine busy, as the last column says. What takes time or CPU comes out too high then; "
-    "memory and bytes hardly depend on it."
+    "**Disturbed**: others kept the machine busy, as the last column says. What takes time or CPU comes out too high "
+    "then; memory and bytes hardly depend on it."
 )
 
 
