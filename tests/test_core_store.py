@@ -155,7 +155,11 @@ def test_audits_and_checkpoints(tmp_path: Path) -> None:
     assert v.audits[0].texts[1].sampled.text == "bsampled␛"
     old = SampleLine(step=90, phase=0, prompt="a", mode="greedy", text="old", tokens=1, t=0, seg=1)
     s.apply(Update(archived=(old,), files=frozenset({100})))
-    assert [a.step for a in s.audit_view(time.time()).audits] == [90, 100, 200]  # those of the archive come first
+    assert [a.step for a in s.audit_view(time.time()).audits] == [
+        90,
+        100,
+        200,
+    ]  # those of the archive come first
     events = tuple(
         Event(t=5.0, event="checkpoint", step=i, info={"why": "boundary", "bytes": 10}) for i in (100, 200)
     )
