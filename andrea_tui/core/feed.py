@@ -73,8 +73,9 @@ class Feed:
                 self._bell.watch(100, 100, int(BELL_TICK * 1000), self._stop)
             except Exception:  # noqa: BLE001  the doorbell is a convenience: without it we still look
                 self._bell = None
-        # It rings for every write: even so no more often than without it.
-        self._stop.wait(max(0.0, TICK - (time.monotonic() - start)))
+        # It rings for every write of a quick run: the screen shows no more than two looks a second.
+        least = TICK if self._bell is None else BELL_TICK
+        self._stop.wait(max(0.0, least - (time.monotonic() - start)))
 
     def _tick(self) -> bool:
         """Whether there is more to read at once."""

@@ -16,8 +16,11 @@ WINDOW = 100  # steps
 SPARK = 24  # points of the small curve, of as many windows
 
 
-def mix_view(history: History, policy: Policy | None, state: State | None) -> MixView:
-    """Arms of the policy first, as it lists them, then those that only the history knows and still drew."""
+def mix_view(history: History, policy: Policy | None, state: State | None, curves: bool = True) -> MixView:
+    """Arms of the policy first, as it lists them, then those that only the history knows and still drew.
+
+    Without `curves` only the last two points of the small curves are made.
+    """
     arms = dict.fromkeys(policy.arms) if policy else {}
     drawn = {a: float(history.rows(a)[-WINDOW:].sum()) for a in history.arms}
     arms |= dict.fromkeys(a for a, n in drawn.items() if n > 0 or not policy)
@@ -27,7 +30,7 @@ def mix_view(history: History, policy: Policy | None, state: State | None) -> Mi
         bpb |= values
     out = []
     for name in arms:
-        spark = _spark(history, name)
+        spark = _spark(history, name, SPARK if curves else 2)
         now = spark[-1] if spark else None
         before = spark[-2] if len(spark) > 1 else None
         limits = policy.arms.get(name) if policy else None
@@ -83,13 +86,13 @@ def _outlook(policy: Policy | None, state: State | None) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _spark(history: History, arm: str) -> list[float | None]:
+def _spark(history: History, arm: str, points: int) -> list[float | None]:
     """Mean loss over the arm's rows in each of the last windows, oldest first; None where it had none."""
     if arm not in history.arms:
         return []
     n = len(history)
     rows, loss = history.rows(arm), history.rloss(arm)
-    starts = range(max(n % WINDOW, n - SPARK * WINDOW), n, WINDOW) if n >= WINDOW else [0]
+    starts = range(max(n % WINDOW, n - points * WINDOW), n, WINDOW) if n >= WINDOW else [0]
     return [_mean(rows[s : s + WINDOW], loss[s : s + WINDOW]) for s in starts]
 
 

@@ -329,8 +329,8 @@ class Store:
             MiniView(name, revision, at, h.dt, speed, per_step or 60, lens),
         )
 
-    def mix_view(self) -> MixView:
-        return mix_view(self.history, self.policy, self.mix_state)
+    def mix_view(self, curves: bool = True) -> MixView:
+        return mix_view(self.history, self.policy, self.mix_state, curves)
 
     def audit_view(self, now: float) -> AuditView:
         files = None if self.files is None else self.files | self._saved.coming(now)

@@ -36,6 +36,7 @@ class Overview(Screen[None], inherit_bindings=False):
         self._board = Board()
         self._shown = -1  # revision of the store that is on the screen
         self._next_slow = 0.0  # time.monotonic()
+        self._saved: tuple[int, dict[int, int] | None] = (-1, None)
         self.away: AwayView | None = None  # what happened before the attach, while that is shown
 
     @staticmethod
@@ -75,7 +76,8 @@ class Overview(Screen[None], inherit_bindings=False):
         now = time.time()
         store, board = self.store, self._board
         changed = force or store.revision != self._shown
-        slow = changed or time.monotonic() >= self._next_slow
+        saved = (len(store.events), store.sizes)  # what the rows of checkpoints are made of, but for their age
+        slow = force or saved != self._saved or time.monotonic() >= self._next_slow
         self._shown = store.revision
         alerts = store.alerts_view(now)
         dead = store.state(now).kind == "dead"
@@ -89,7 +91,9 @@ class Overview(Screen[None], inherit_bindings=False):
         self._show(boxes, "away", lambda: self.away or AwayView())
         if slow:
             self._next_slow = time.monotonic() + _SLOW
+            self._saved = saved
             self._show(boxes, "checkpoints", lambda: store.checkpoints_view(now))
+        if changed or slow:
             self._show(boxes, "compact", lambda: store.line_view(now))
         if changed:
             self._show_changed(boxes, now)
@@ -100,7 +104,7 @@ class Overview(Screen[None], inherit_bindings=False):
         width = self.size.width - 2
         self._show(boxes, "numbers", lambda: store.numbers_view(now))
         self._show(boxes, "chart", store.chart_view)
-        mix = store.mix_view() if "mix" in boxes or "arms" in boxes else None
+        mix = store.mix_view(curves=board.full == "mix") if "mix" in boxes or "arms" in boxes else None
         self._show(boxes, "mix", lambda: mix)
         self._show(boxes, "arms", lambda: mix)
         self._show(boxes, "audit", lambda: store.audit_view(now))
