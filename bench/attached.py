@@ -3,7 +3,7 @@
 The windows go with, without, without, with, with … so that a clock or a neighbour that wanders hits both alike. Each
 pair gives one ratio of its steps a second; of the logarithms of these come the mean and its confidence interval.
 "Without" is a sleeping program in a terminal of the same kind. Compared with nothing at all, a sleeper seemed to make
-the training faster on a busy machine, in 8 of 8 pairs: an effect of the measuring, which both kinds of window now have.
+the training faster on a busy machine, in 8 of 8 pairs: not understood; both kinds of window now have it.
 """
 
 import math
