@@ -112,6 +112,11 @@ async def drawn(pilot: Press, app: CockpitApp) -> None:
     if app.screen is app.overview:
         app.overview.update(True)
     await pilot.pause()
+    # a layout may come in several steps: until two looks in a row are the same
+    before, now = None, screen(app)
+    while now != before:
+        await pilot.pause(0.03)
+        before, now = now, screen(app)
 
 
 def fly(run: Path, size: tuple[int, int], body: Body, out: Drawn, alive: bool = True, **more: Any) -> None:
