@@ -38,7 +38,11 @@ class Terminal:
         self.master, self.slave = pty.openpty()
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.before: list[Any] = termios.tcgetattr(self.slave)
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("TEXTUAL", "SSH_", "NO_COLOR"))}
+        clean = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("TEXTUAL", "SSH_", "NO_COLOR", "COLUMNS", "LINES"))
+        }
         clean |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8", **(env or {})}
         clean = {k: v for k, v in clean.items() if v}
         self.process = subprocess.Popen(
