@@ -217,6 +217,7 @@ async def home(pilot: Pilot[int], app: CockpitApp) -> None:
         await pilot.pause(0.1)
         if len(app.screen_stack) == 1 and not app.overview.full:
             break
+    app.overview.show_away(None)
     await pilot.press("0", "1")
     await pilot.pause(0.2)
 
