@@ -76,7 +76,10 @@ class Overview(Screen[None], inherit_bindings=False):
         now = time.time()
         store, board = self.store, self._board
         changed = force or store.revision != self._shown
-        saved = (len(store.events), store.sizes)  # what the rows of checkpoints are made of, but for their age
+        saved = (
+            len(store.events),
+            store.sizes,
+        )  # what the rows of checkpoints are made of, but for their age
         slow = force or saved != self._saved or time.monotonic() >= self._next_slow
         self._shown = store.revision
         alerts = store.alerts_view(now)
