@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -100,14 +101,12 @@ class Taken:
 
 def start(p: Program, folder: Path, steps: int, out: Taken, timeout: float) -> Watched:
     """Until the whole chart is there. Whoever calls ends it."""
-    w = p.start(folder)
-    try:
+    with ExitStack() as undo:
+        w = undo.enter_context(p.start(folder))
         first = w.when(lambda screen: any(line.strip() for line in screen), timeout)
         whole = w.when(lambda screen: p.whole(screen, steps), timeout)
-    except BaseException:
-        w.__exit__()
-        raise
-    out.add(w.others(), first=first, whole=whole)
+        out.add(w.others(), first=first, whole=whole)
+        undo.pop_all()  # it goes on
     return w
 
 
