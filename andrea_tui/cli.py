@@ -128,7 +128,7 @@ def _fly(argv: list[str]) -> int:
         if notice:
             print(notice, file=sys.stderr)
         return fly_plain(run_dir, runner, watch=watch)
-    from andrea_tui.app import run_cockpit
+    from andrea_tui.fly import run_cockpit
 
     return run_cockpit(
         run_dir, runner, watch=watch, notice=notice, theme=theme, mouse=not args.no_mouse,
