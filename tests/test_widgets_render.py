@@ -250,3 +250,10 @@ def test_changed_finds_every_cell_that_differs(a: list[Any], b: list[Any], width
     covered = {i for start, end in spans for i in range(start, end)}
     assert different <= covered
     assert all(start in different and end - 1 in different for start, end in spans)
+
+
+def test_many_held_out_points_leave_the_ema_to_be_seen() -> None:
+    points = tuple((s, 3.0) for s in range(10, 3001, 10))
+    text = "".join(t for x in LossChart().draw(replace(chart(3000), heldout=points), 82, 17) for t, _ in x)
+    body = text.replace("○ held-out", "")
+    assert 12 <= body.count("○") <= 82 / 4

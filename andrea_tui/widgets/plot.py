@@ -156,10 +156,14 @@ class Plot:
             look[there] = _S[style]
 
     def _heldout(self, chars: Chars, styles: Styles) -> None:
+        """At most one in four columns, the newest there: more would hide the EMA, by which they mostly lie."""
+        shown: dict[int, tuple[int, int]] = {}
         for step, value in self.view.heldout:
             col, row = self._column(step), self._row(value)
             if col is not None and row is not None:
-                chars[row, col], styles[row, col] = ord("○"), _S["mark"]
+                shown[col // 4] = (row, col)
+        for row, col in shown.values():
+            chars[row, col], styles[row, col] = ord("○"), _S["mark"]
 
     def _spikes(self, chars: Chars, styles: Styles) -> None:
         """What is off the axis gets a triangle on the edge in its column."""
