@@ -7,6 +7,7 @@ import json
 import os
 import socket
 from collections import Counter
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -265,3 +266,9 @@ def test_an_overlong_json_line_is_skipped(run_dir: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sources, "LINE_LIMIT", 1000)
     put(run_dir / "a.jsonl", json.dumps({"text": "x" * 700_000}) + '\n{"text": "good"}\n')
     assert read(run_dir, "a.jsonl") == (["good"], {"JSON lines without text": 1})
+
+
+def test_our_own_readme_is_in_no_corpus() -> None:
+    """Else the data of a new run, and what is usual for real text, would change with it."""
+    assert not any(text.startswith("# andrea-tui") for text in builtin.documents("repo-docs"))
+    assert builtin.OURSELVES in {p.metadata["Name"] for p in metadata.distributions()}  # it is installed

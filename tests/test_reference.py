@@ -35,16 +35,26 @@ from engine.verdict import near, verdict
 
 SIZES = {"repo-docstrings": 400_000, "repo-docs": 250_000}  # characters of each that are learnt from
 LONGEST = 40_000  # characters of a document
-TABLE = "| option | default | what it does |\n|---|---|---|\n" + "".join(
-    f"| `{name}` | {i} | {text} |\n"
-    for i, (name, text) in enumerate(
-        [
-            ("verbose", "print more"), ("path", "where to look for the files"), ("jobs", "number of workers"),
-            ("timeout", "seconds to wait for an answer"), ("color", "when to use colors"), ("retries", "how often"),
-            ("cache", "keep results between runs"), ("strict", "stop at the first error"), ("name", "of the file"),
-        ]
-    )
-)  # fmt: skip
+OPTIONS = [
+    ("verbose", "print more"), ("path", "where to look for the files"), ("jobs", "number of workers"),
+    ("timeout", "seconds to wait for an answer"), ("color", "when to use colors"), ("retries", "how often"),
+    ("cache", "keep results between runs"), ("strict", "stop at the first error"), ("name", "of the file"),
+    ("quiet", "print less"), ("output", "where to write the results"), ("limit", "number of results"),
+    ("delay", "seconds between retries"), ("depth", "how far to look"), ("force", "write over files that exist"),
+    ("encoding", "of the files"), ("format", "of the output"), ("config", "where to look for the settings"),
+]  # fmt: skip
+
+
+def _table(options: list[tuple[str, str]]) -> str:
+    rows = "".join(f"| `{name}` | {i} | {text} |\n" for i, (name, text) in enumerate(options))
+    return "| option | default | what it does |\n|---|---|---|\n" + rows
+
+
+# A table unlike those that are learnt from.
+TABLE = "| option | linux | macos | windows | since |\n|---|---|---|---|---|\n" + "".join(
+    f"| `{name}` | yes | {'no' if i % 3 else 'yes'} | {'no' if i % 4 else 'yes'} | {1 + i // 5}.{i % 5} |\n"
+    for i, (name, _) in enumerate(OPTIONS[:14])
+)
 
 
 def no_tick(what: str, fraction: float) -> None:
@@ -79,12 +89,15 @@ class Run:
 
 
 def _write(folder: Path, corpus: str) -> list[str]:
-    """Some of the corpus as files; the documents that follow."""
+    """Some of the corpus as files; the documents that follow. Whatever is installed here, documentation has tables."""
     folder.mkdir(parents=True)
     size, fresh = 0, []
+    tables = random.Random(7)
     for i, text in enumerate(t for t in builtin.documents(corpus) if len(t) < LONGEST):
         if size < SIZES[corpus]:
             (folder / f"{i:05}.txt").write_text(text, "utf-8")
+            if corpus == "repo-docs":
+                (folder / f"{i:05}-table.txt").write_text(_table(tables.sample(OPTIONS, 12)), "utf-8")
         else:
             fresh.append(text)
         size += len(text)

@@ -48,7 +48,8 @@ class Follower:
         if self._fd is None:
             self._open()
         elif (info.st_dev, info.st_ino) != self._id:
-            if piece := self._next(os.fstat(self._fd).st_size):
+            self.size = os.fstat(self._fd).st_size
+            if piece := self._next(self.size):
                 return piece
             self.close()
             self._fresh = True

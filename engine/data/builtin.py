@@ -27,6 +27,7 @@ SKIPPED_DIRS = frozenset(
 )
 ENOUGH_DOCS = 64 * 1024  # characters of READMEs below which licence texts are added
 LEAST_README = 64  # characters; shorter descriptions are placeholders such as "UNKNOWN"
+OURSELVES = "andrea-tui"
 
 Ticks = Iterator[tuple[float, str]]
 
@@ -175,13 +176,14 @@ def _readmes(skipped: Counter[str]) -> Ticks:
 
 
 def _packages() -> list[metadata.Distribution]:
+    """But for this program itself: a corpus should not change with our own README."""
     named: dict[str, metadata.Distribution] = {}
     for package in metadata.distributions():
         try:
             name = package.metadata["Name"]
         except Exception:  # noqa: BLE001, S112 – as above
             continue
-        if name:
+        if name and name.lower() != OURSELVES:
             named.setdefault(name.lower(), package)  # the first one on the path is the one that is imported
     return [named[name] for name in sorted(named)]
 
