@@ -112,7 +112,7 @@ class CockpitApp(App[int]):
                 signal.signal(number, self._not_for_us)
         self.app_resume_signal.subscribe(self, self._resumed)
         self.feed.start()
-        self.set_interval(REDRAW, self._redraw)
+        self.set_interval(REDRAW, self._beat)
         if not self._mouse_on:
             self.store.tell(_MOUSE_OFF)
         if self._start:
@@ -182,6 +182,10 @@ class CockpitApp(App[int]):
     def _redraw(self) -> None:
         if self.overview.is_mounted:
             self.overview.update()
+
+    def _beat(self) -> None:
+        if self.overview.is_mounted:
+            self.overview.beat()
 
     def _lost_terminal(self) -> None:
         """In the feed's thread. The loop may hang in a write to what is gone: then the process ends anyway."""

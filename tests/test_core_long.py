@@ -135,6 +135,7 @@ class Rig:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.integers(0, 8), st.integers(1, 3000), st.booleans())
+@example(1048, 2, 665, False)  # a first line of step 2, then one of step 1 with another arm
 def test_backwards_it_is_the_same_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, segments: int, piece: int, torn: bool
 ) -> None:

@@ -37,6 +37,10 @@ class Told(CockpitApp):
         super()._redraw()
         self.call_after_refresh(self._tell)
 
+    def _beat(self) -> None:
+        super()._beat()
+        self.call_after_refresh(self._tell)
+
     def _tell(self) -> None:
         board = self.overview._board
         if time.monotonic() < self._next:

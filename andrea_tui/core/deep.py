@@ -134,6 +134,9 @@ class DeepHistory(History):
             self._before, self._sums = {}, {}
         super()._replace_from(cut, lines)
 
+    def _first_row(self, arm: str) -> int:
+        return -1 if self._before.get(arm) else super()._first_row(arm)
+
     def _drop(self, first: int) -> None:
         """Keep the rows of the steps from index `first` on."""
         old = slice(self.kept, first)

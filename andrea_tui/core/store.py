@@ -54,6 +54,7 @@ from engine.rundir.pivot import Pivot
 from engine.rundir.records import Event, SampleLine, Status
 
 _LOG_LINES = 2000
+_HEALTH = 3.0  # seconds, by the log, in which quick steps are not looked through again
 
 
 class Store:
@@ -90,6 +91,7 @@ class Store:
         self.pivot: Pivot | None = None  # that is asked for, or under way
         self.findings: tuple[Finding, ...] = ()
         self._health, self._noticed = Health(), Noticed()
+        self._healthy_at = 0.0  # t of the last step that was looked at
         self._marks: tuple[Mark, ...] = ()
         self._heldout = Heldout()
         self.text_ratios: dict[str, float] = {}  # arm -> bytes a held-out token stands for
@@ -154,17 +156,23 @@ class Store:
         self.bad, self.loaded, self.problems = u.bad, u.loaded, u.problems
         if u.loss or u.status or u.fresh:
             self._rates = rates(self.history, self.status)
-        self.work()
+        self.work(_only_steps(u))
 
-    def work(self) -> bool:
-        """Some of what a long history leaves to do; whether there is more. Between two calls keys have their turn."""
+    def work(self, only_steps: bool = False) -> bool:
+        """Some of what a long history leaves to do; whether there is more. Between two calls keys have their turn.
+
+        `only_steps`: nothing else is new. Many a second are not looked through for findings one by one.
+        """
         if self.loaded < 1.0:  # of a part of the history, a best is not the best
             return False
         self.course.whole()
         if self.course.work():
             return True
         self.revision += 1
-        self._look_after_health()
+        t = float(self.history.t[-1]) if len(self.history) else 0.0
+        if not (only_steps and 0.0 < t - self._healthy_at < _HEALTH):
+            self._healthy_at = t
+            self._look_after_health()
         self._heldout.follow(self.history.bpb, self.text_ratios, self._shares_before)
         return False
 
@@ -381,3 +389,9 @@ class Store:
         if self.config is not None:
             return self.config.train.max_steps
         return self.status.max_steps if self.status is not None else None
+
+
+def _only_steps(u: Update) -> bool:
+    return bool(u.loss) and not (
+        u.samples or u.archived or u.events or u.fresh or u.resources or u.config or u.policy or u.mix
+    )

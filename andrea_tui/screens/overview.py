@@ -23,6 +23,7 @@ from andrea_tui.widgets.chart import LossChart
 from andrea_tui.widgets.pane import Jump, Pane
 
 _SLOW = 10.0  # seconds between redraws of what only ages
+_SECOND = 0.9  # of what the seconds are read of, and of the charts: every other beat
 _REPAINTS = (0.2, 1.0)  # seconds after a change of size
 
 
@@ -35,7 +36,8 @@ class Overview(Screen[None], inherit_bindings=False):
         self.store = store
         self._board = Board()
         self._shown = -1  # revision of the store that is on the screen
-        self._next_slow = 0.0  # time.monotonic()
+        self._next_slow = self._next_second = self._next_charts = 0.0  # time.monotonic()
+        self._behind = False  # the charts are of an older revision
         self._saved: tuple[int, dict[int, int] | None] = (-1, None)
         self.away: AwayView | None = None  # what happened before the attach, while that is shown
 
@@ -69,13 +71,21 @@ class Overview(Screen[None], inherit_bindings=False):
         for pane in self._board.children:
             pane.refresh()
 
-    def update(self, force: bool = False) -> None:
+    def beat(self) -> None:
+        """`update` twice a second: then charts grow only every other time, and seconds are counted likewise."""
+        quiet = self.store.revision == self._shown and not self._behind
+        if not quiet or time.monotonic() >= self._next_second:
+            self.update(charts=time.monotonic() >= self._next_charts)
+
+    def update(self, force: bool = False, charts: bool = True) -> None:
         """Show the panes that are on the screen what changed since the last call."""
         if not self._board.children:  # not composed yet, or taken down already
             return
         now = time.time()
+        self._next_second = time.monotonic() + _SECOND
         store, board = self.store, self._board
         changed = force or store.revision != self._shown
+        self._behind |= changed
         saved = (
             len(store.events),
             store.sizes,
@@ -100,26 +110,32 @@ class Overview(Screen[None], inherit_bindings=False):
             self._show(boxes, "compact", lambda: store.line_view(now))
         if changed:
             self._show_changed(boxes, now)
+        if self._behind and (charts or force):
+            self._next_charts, self._behind = time.monotonic() + _SECOND, False
+            self._show_charts(boxes)
 
     def _show_changed(self, boxes: Plan, now: float) -> None:
         store, board = self.store, self._board
         alive = store.trainer.alive
         width = self.size.width - 2
         self._show(boxes, "numbers", lambda: store.numbers_view(now))
+        self._show(boxes, "audit", lambda: store.audit_view(now))
+        self._show(boxes, "events", lambda: store.events_view(now))
+        self._show(boxes, "resources", store.resources_view)
+        self._show(
+            boxes, "footer", lambda: FooterView(commands.footer(store.watch, alive, width, board.full))
+        )
+
+    def _show_charts(self, boxes: Plan) -> None:
+        store, board = self.store, self._board
         self._show(boxes, "chart", store.chart_view)
         mix = store.mix_view(curves=board.full == "mix") if "mix" in boxes or "arms" in boxes else None
         self._show(boxes, "mix", lambda: mix)
         self._show(boxes, "arms", lambda: mix)
-        self._show(boxes, "audit", lambda: store.audit_view(now))
-        self._show(boxes, "events", lambda: store.events_view(now))
-        self._show(boxes, "resources", store.resources_view)
         if "mini0" in boxes:
             chart = self.chart
             for i, view in enumerate(store.minis(chart.lens, chart.coordinates() if chart.view else None)):
                 self._show(boxes, f"mini{i}", lambda view=view: view)  # type: ignore[misc]
-        self._show(
-            boxes, "footer", lambda: FooterView(commands.footer(store.watch, alive, width, board.full))
-        )
 
     def show_away(self, view: AwayView | None) -> None:
         """Show it above the chart, or no more."""

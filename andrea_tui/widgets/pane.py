@@ -3,6 +3,8 @@
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.segment import Segment
+from rich.style import Style
+from textual.filter import LineFilter
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
@@ -51,7 +53,9 @@ class Pane(Widget, Generic[V]):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[Line] = []
-        self._strips: dict[int, Strip] = {}
+        self._strips: dict[int, Strip] = {}  # as they are sent
+        self._filters: list[LineFilter] = []  # that they went through
+        self._looks: dict[str, Style] = {}  # of the theme; Textual's own cache is emptied by every refresh
         self._drawn = Size(0, 0)
 
     def draw(self, view: V, width: int, height: int) -> list[Any]:
@@ -98,17 +102,20 @@ class Pane(Widget, Generic[V]):
     def act(self, what: str) -> None:
         """A key that means something in this pane alone."""
 
-    def render_line(self, y: int) -> Strip:
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Of lines without border and padding: Textual would style and filter all of them for one that changed."""
         if self._drawn != self.size:
             self._compose_lines()
-        if y not in self._strips:
-            line = self._lines[y] if y < len(self._lines) else ()
-            self._strips[y] = self._strip(line)
-        return self._strips[y]
+        filters = list(self.get_line_filters())
+        if filters != self._filters:
+            self._filters, self._strips = filters, {}
+        strips = [self._strips.get(y) or self._strip(y) for y in crop.line_range]
+        x1, x2 = crop.column_span
+        return strips if (x1, x2) == (0, self.size.width) else [strip.crop(x1, x2) for strip in strips]
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._strips = {}
+        self._strips, self._looks = {}, {}
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Not on_focus and on_blur: they are called before `has_focus` is set."""
@@ -118,13 +125,20 @@ class Pane(Widget, Generic[V]):
     def _compose_lines(self) -> None:
         width, height = self.size
         lines = [] if self.view is None else self.draw(self.view, width, height)
+        old, kept = self._lines, self._strips if self._drawn == self.size else {}
         self._lines = fill(lines, width, height)
         self._drawn = self.size
-        self._strips = {}
+        self._strips = {y: strip for y, strip in kept.items() if self._lines[y] == old[y]}
 
-    def _strip(self, line: Line) -> Strip:
-        segments = []
-        for text, style in line:
-            rich = self.get_component_rich_style(f"pane--{style}")
-            segments.append(Segment(text, rich))
-        return Strip(segments, self.size.width)
+    def _strip(self, y: int) -> Strip:
+        line = self._lines[y] if y < len(self._lines) else ()
+        strip = Strip([Segment(text, self._rich(style)) for text, style in line], self.size.width)
+        for line_filter in self._filters:
+            strip = strip.apply_filter(line_filter, self.background_colors[1])
+        self._strips[y] = strip
+        return strip
+
+    def _rich(self, style: str) -> Style:
+        if style not in self._looks:
+            self._looks[style] = self.get_component_rich_style(f"pane--{style}")
+        return self._looks[style]

@@ -175,6 +175,11 @@ class History:
         i = self.position(step)
         return i if i < len(self) and self.step[i] == step else None
 
+    def _first_row(self, arm: str) -> int:
+        """The index of the arm's first row; the length where the rows that it had do not count any more."""
+        drawn = np.flatnonzero(self.rows(arm))
+        return int(drawn[0]) if len(drawn) else len(self)
+
     def _replace_from(self, cut: int, lines: Sequence[LossLine]) -> None:
         first, going_back = lines[0].step, cut < len(self)
         self._step.replace_from(cut, [x.step for x in lines])
@@ -197,6 +202,7 @@ class History:
         self._bpb += [(x.step, x.bpb) for x in lines if x.bpb]
         if going_back:
             self._rare = {s: v for s, v in self._rare.items() if s < first}
+            self._rows = {a: self._rows[a] for a in sorted(self._rows, key=self._first_row)}
         self._rare |= {x.step: (x.scale, x.skipped) for x in lines if x.skipped or x.scale is not None}
 
 
