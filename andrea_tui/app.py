@@ -46,7 +46,7 @@ from engine.rundir.records import Event
 gc.freeze()  # what was imported stays, and is not looked through again
 gc.enable()  # `early` turned it off
 
-REDRAW = 0.5  # seconds: at most twice a second
+REDRAW = 0.45  # seconds: about twice a second at most
 _MOUSE_OFF = "mouse off: the terminal selects and copies; m turns it on"
 _LOOK = 60.0  # seconds between notes of what was last seen
 
@@ -112,7 +112,7 @@ class CockpitApp(App[int]):
                 signal.signal(number, self._not_for_us)
         self.app_resume_signal.subscribe(self, self._resumed)
         self.feed.start()
-        self.set_interval(REDRAW, self._beat)
+        self.set_interval(1.0, self._second)
         if not self._mouse_on:
             self.store.tell(_MOUSE_OFF)
         if self._start:
@@ -153,6 +153,7 @@ class CockpitApp(App[int]):
         for update in self.feed.take():
             self.store.apply(update)
         self._settle(first)
+        self._draw_soon()
         if self._stopping and not self.store.trainer.alive:
             self.exit(self.store.trainer.exit_code or 0)
 
@@ -183,9 +184,26 @@ class CockpitApp(App[int]):
         if self.overview.is_mounted:
             self.overview.update()
 
+    def _draw_soon(self) -> None:
+        """What the feed brought; at once, if that does not come too often."""
+        wait = self._drawn + REDRAW - time.monotonic()
+        if wait <= 0:
+            self._beat()
+        elif not self._due:
+            self._due = True
+            self.set_timer(wait, self._beat)
+
+    def _second(self) -> None:
+        """Ages grow also while nothing comes."""
+        if time.monotonic() - self._drawn > 2 * REDRAW:
+            self._beat()
+
     def _beat(self) -> None:
+        self._due, self._drawn = False, time.monotonic()
         if self.overview.is_mounted:
             self.overview.beat()
+
+    _due, _drawn = False, 0.0
 
     def _lost_terminal(self) -> None:
         """In the feed's thread. The loop may hang in a write to what is gone: then the process ends anyway."""

@@ -1,6 +1,8 @@
 """Textual's Linux driver, with what a terminal that is stopped, continued, lost or half redirected needs as well."""
 
+import codecs
 import os
+import select
 import signal
 import sys
 import termios
@@ -8,6 +10,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 GRACE = 3.0  # seconds for the loop to end by itself: it may hang in a write to a terminal that takes nothing
@@ -17,6 +20,26 @@ _RESTORE = (
     b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l\x1b[?1004l\x1b[?2004l\x1b[?2048l"
     b"\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h"
 )
+
+
+_TICK = 0.1  # seconds
+
+
+class _Bell(threading.Event):
+    """An event that a thread which waits for input can wait for as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fd = os.eventfd(0)
+
+    def set(self) -> None:
+        super().set()
+        os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        if self.is_set():
+            os.eventfd_read(self.fd)
+        super().clear()
 
 
 class CockpitDriver(LinuxDriver):
@@ -30,8 +53,34 @@ class CockpitDriver(LinuxDriver):
         super().__init__(*args, **options)
         self._stopped = False  # by SIGTSTP: the terminal was given back before
         self._taking = self._continued = False
+        self.exit_event: _Bell = _Bell()
         if sys.__stderr__ is None or not sys.__stderr__.isatty():
             self._file: Any = sys.__stdout__
+
+    def run_input_thread(self) -> None:
+        """The thread that reads keys: it sleeps until there is one. Textual's looks ten times a second."""
+        parser = XTermParser(self._debug)
+        decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        while True:
+            unfinished = parser._timeout_time is not None  # an Esc, which may be the beginning of a sequence
+            ready, _, _ = select.select(
+                [self.fileno, self.exit_event.fd], [], [], _TICK if unfinished else None
+            )
+            if self.exit_event.is_set():
+                return
+            if self.fileno in ready:
+                for event in parser.feed(decode(data)) if (data := self._read()) else ():
+                    self.process_message(event)
+            for event in parser.tick():
+                self.process_message(event)
+
+    def _read(self) -> bytes:
+        """Nothing from a terminal that is lost: whoever looks after it will say so, soon."""
+        with suppress(OSError):
+            if data := os.read(self.fileno, 4096):
+                return data
+        self.exit_event.wait(_TICK)
+        return b""
 
     @property
     def lent(self) -> bool:

@@ -15,6 +15,8 @@ from andrea_tui.core.reader import TICK, Reader, Update
 from andrea_tui.runner import Runner
 
 BELL_TICK = 0.5  # where a doorbell rings for what happens meanwhile; the screen shows no more than that
+QUIET_TICK = 1.0  # likewise, when the look before brought nothing
+_BELL_STEP = 250  # ms between the doorbell's own looks at what rang; it tells one or two later
 
 
 class Feed:
@@ -39,6 +41,7 @@ class Feed:
         self._free = threading.Event()
         self._free.set()
         self._bell: Any = None
+        self._quiet = False  # the last look brought nothing
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def start(self) -> None:
@@ -70,7 +73,9 @@ class Feed:
         start = time.monotonic()
         if self._bell is not None:
             try:
-                self._bell.watch(100, 100, int(BELL_TICK * 1000), self._stop)
+                # On a network file system it may stay silent: then the time is what ends it.
+                longest = QUIET_TICK if self._quiet else BELL_TICK
+                self._bell.watch(_BELL_STEP, _BELL_STEP, int(longest * 1000), self._stop)
             except Exception:  # noqa: BLE001  the doorbell is a convenience: without it we still look
                 self._bell = None
         # It rings for every write of a quick run: the screen shows no more than two looks a second.
@@ -88,6 +93,7 @@ class Feed:
             update, more = self._reader.next()
         except Exception as e:  # noqa: BLE001  shown in the dashboard, and tried again
             update, more = self._reader.failed(e), False
+        self._quiet = update is None
         if update is not None:
             self._free.clear()
             self._update = update

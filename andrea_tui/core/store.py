@@ -54,7 +54,7 @@ from engine.rundir.pivot import Pivot
 from engine.rundir.records import Event, SampleLine, Status
 
 _LOG_LINES = 2000
-_HEALTH = 3.0  # seconds, by the log, in which quick steps are not looked through again
+_HEALTH = 4.0  # seconds, by the log, in which quick steps are not looked through again
 
 
 class Store:
@@ -393,5 +393,5 @@ class Store:
 
 def _only_steps(u: Update) -> bool:
     return bool(u.loss) and not (
-        u.samples or u.archived or u.events or u.fresh or u.resources or u.config or u.policy or u.mix
+        u.samples or u.archived or u.events or u.fresh or u.config or u.policy or u.mix
     )

@@ -5,6 +5,7 @@ Textual 8.2 knows the changed span of each line, but writes it from the left edg
 it back behind it. Over SSH that is most of the bytes of a quiet dashboard.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from rich.color import Color, ColorSystem
 from rich.control import Control
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
+from textual.geometry import Region
+from textual.strip import Strip
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,6 +79,18 @@ class NarrowUpdate(ChopsUpdate):
 
 
 class NarrowCompositor(Compositor):
+    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        """Of the rows of `crop` alone. Textual asks every widget for all of its lines when a cell has changed."""
+        if crop is None:
+            yield from super()._get_renders()
+            return
+        rows = Region(0, crop.y, self.size.width, crop.height)
+        for widget, (region, clip) in self.visible_widgets.items():
+            clip = rows.intersection(clip)
+            x, y, width, height = region.intersection(clip)
+            if width and height:
+                yield region, clip, widget.render_lines(Region(x - region.x, y - region.y, width, height))
+
     def render_partial_update(self) -> ChopsUpdate | None:
         update = super().render_partial_update()
         return None if update is None else NarrowUpdate(update.chops, update.spans, update.chop_ends)

@@ -23,7 +23,7 @@ from andrea_tui.widgets.chart import LossChart
 from andrea_tui.widgets.pane import Jump, Pane
 
 _SLOW = 10.0  # seconds between redraws of what only ages
-_SECOND = 0.9  # of what the seconds are read of, and of the charts: every other beat
+_SECOND = 0.85  # between redraws of what counts seconds, and of the charts: every other beat
 _REPAINTS = (0.2, 1.0)  # seconds after a change of size
 
 
@@ -72,7 +72,7 @@ class Overview(Screen[None], inherit_bindings=False):
             pane.refresh()
 
     def beat(self) -> None:
-        """`update` twice a second: then charts grow only every other time, and seconds are counted likewise."""
+        """`update` as often as twice a second: then charts grow only every other time."""
         quiet = self.store.revision == self._shown and not self._behind
         if not quiet or time.monotonic() >= self._next_second:
             self.update(charts=time.monotonic() >= self._next_charts)
