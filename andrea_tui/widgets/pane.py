@@ -1,9 +1,11 @@
 """The line-API base of all widgets: it draws a frozen view, and repaints only the cells that changed."""
 
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.css.styles import RenderStyles
+from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -13,6 +15,7 @@ from textual.widget import Widget
 from andrea_tui.widgets.paint import STYLES, Line, changed, fill
 
 V = TypeVar("V")
+_INK = frozenset(f"pane--{s}" for s in STYLES)
 
 
 class Jump(Message):
@@ -45,8 +48,6 @@ class Pane(Widget, Generic[V]):
     Pane .pane--chosen { color: $foreground; text-style: reverse; }
     Pane .pane--changed { color: $warning; text-style: bold underline; }
     """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"pane--{s}" for s in STYLES}
-
     view: V | None = None
     full = False  # it fills the screen
 
@@ -113,9 +114,24 @@ class Pane(Widget, Generic[V]):
         x1, x2 = crop.column_span
         return strips if (x1, x2) == (0, self.size.width) else [strip.crop(x1, x2) for strip in strips]
 
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.refresh())
+
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips, self._looks = {}, {}
+        self._component_styles.clear()
+
+    def get_component_styles(self, *names: str) -> RenderStyles:
+        """Made when they are asked for. As COMPONENT_CLASSES they would be half of the time to the first frame: sixteen
+        for every pane, twice, of which a pane needs few."""
+        for name in names:
+            if name in _INK and name not in self._component_styles:
+                node = DOMNode(classes=name)
+                node._attach(self)
+                self.app.stylesheet.apply(node)
+                self._component_styles[name] = node.styles
+        return super().get_component_styles(*names)
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Not on_focus and on_blur: they are called before `has_focus` is set."""
