@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from engine.errors import BadInput
 from engine.rundir import lock, names, pivot
@@ -25,8 +26,7 @@ _LOG = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | 
 _OURS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-@dataclass(frozen=True)
-class TrainerState:
+class TrainerState(Struct, frozen=True):
     """What is known about the trainer now."""
 
     pid: int | None = None

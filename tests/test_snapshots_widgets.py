@@ -1,12 +1,13 @@
 """Each widget as a person sees it, at the sizes that it has in the overview and over the screen, with hostile data."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from andrea_tui.core import commands, views
@@ -158,7 +159,7 @@ def chart_keys(case: Cases) -> None:
     case.shown(
         "cursor on a step without a loss",
         LossChart(),
-        replace(RUN, at=lost_at),
+        dataclasses.replace(RUN, at=lost_at),
         large,
         lambda p: p.goto(N // 3 + 1),
     )
@@ -172,17 +173,17 @@ def chart_hostile(case: Cases) -> None:
     case("empty, loading", LossChart(), curve(0, loading=40), size)
     case("one step", LossChart(), curve(1), size)
     case("two steps", LossChart(), curve(2), size)
-    case("partly loaded", LossChart(), replace(RUN, loading=37), size)
+    case("partly loaded", LossChart(), dataclasses.replace(RUN, loading=37), size)
     case("no finite loss", LossChart(), views.ChartView(1, steps, lost.astype(np.float32), lost, 0.99), size)
     case("nine digits", LossChart(), curve(5_000, 999_990_000), size)
-    large = replace(curve(300), loss=curve(300).loss * np.float32(1e9), ema=curve(300).ema * 1e9)
+    large = dataclasses.replace(curve(300), loss=curve(300).loss * np.float32(1e9), ema=curve(300).ema * 1e9)
     case("of millions", LossChart(), large, size)
-    tiny = replace(curve(300), loss=curve(300).loss * np.float32(1e-6), ema=curve(300).ema * 1e-6)
+    tiny = dataclasses.replace(curve(300), loss=curve(300).loss * np.float32(1e-6), ema=curve(300).ema * 1e-6)
     case("of millionths", LossChart(), tiny, size)
     names = ((400, clean("日本語"), ESC), (2_500, "a" * 60, RIGHT_TO_LEFT))
     case("names of policies", LossChart(), curve(3_000, phases=(400, 2_500), phase_names=names), size)
     c = LossChart()
-    flat = replace(curve(50), loss=np.full(50, 2.5, np.float32), ema=np.full(50, 2.5))
+    flat = dataclasses.replace(curve(50), loss=np.full(50, 2.5, np.float32), ema=np.full(50, 2.5))
     case.shown("constant, log", c, flat, size, lambda p: p.log_scale())
 
 
@@ -473,13 +474,13 @@ def events_pane(case: Cases) -> None:
     case("odd", EventsPane(), BAD_EVENTS, size)
     case("empty", EventsPane(), views.EventsView(), size)
     case.shown("scrolled up", EventsPane(), EVENTS, size, lambda p: p.scroll_lines(-3))
-    dead = replace(EVENTS, death=DEATH, can_start=True)
+    dead = dataclasses.replace(EVENTS, death=DEATH, can_start=True)
     case("dead", EventsPane(), dead, at("events", 80, 24, dead=True))
     case("dead", EventsPane(), dead, at("events", 120, 40, dead=True))
     case(
         "dead, odd words",
         EventsPane(),
-        replace(BAD_EVENTS, death=ESC + WIDE * 9),
+        dataclasses.replace(BAD_EVENTS, death=ESC + WIDE * 9),
         at("events", 80, 24, dead=True),
     )
 

@@ -1,12 +1,13 @@
 """Every pane with hostile data at every size: no exception, every line exactly as wide as the pane."""
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from andrea_tui.core import commands, views
 from andrea_tui.core.ema import fold
@@ -159,7 +160,7 @@ def test_every_line_is_exactly_as_wide_as_the_pane(kind: type[Pane[Any]], shown:
 def test_the_chart_in_every_zoom_scale_axis_and_place() -> None:
     for n in (1, 50, 3000):
         c = LossChart()
-        view = replace(
+        view = dataclasses.replace(
             chart(n),
             t=np.arange(n, dtype=np.float64) * 7.5 + 1.7e9,
             tokens_per_step=8192,
@@ -254,6 +255,8 @@ def test_changed_finds_every_cell_that_differs(a: list[Any], b: list[Any], width
 
 def test_many_held_out_points_leave_the_ema_to_be_seen() -> None:
     points = tuple((s, 3.0) for s in range(10, 3001, 10))
-    text = "".join(t for x in LossChart().draw(replace(chart(3000), heldout=points), 82, 17) for t, _ in x)
+    text = "".join(
+        t for x in LossChart().draw(dataclasses.replace(chart(3000), heldout=points), 82, 17) for t, _ in x
+    )
     body = text.replace("○ held-out", "")
     assert 12 <= body.count("○") <= 82 / 4

@@ -1,7 +1,6 @@
 """What happened since a person last looked: a pure function of that look and of what the store knows now."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
@@ -35,8 +34,7 @@ class Look(Struct, kw_only=True):
     alive: bool = True  # whether a trainer ran
 
 
-@dataclass(frozen=True)
-class AwayView:
+class AwayView(Struct, frozen=True):
     """`lines` are (text, tone), cleaned, most important first."""
 
     title: str = ""
@@ -44,8 +42,7 @@ class AwayView:
     worth: bool = False  # to be shown without being asked for
 
 
-@dataclass(frozen=True)
-class Now:
+class Now(Struct, frozen=True):
     """What the store knows."""
 
     t: float

@@ -4,9 +4,8 @@ An arm is only ever compared with itself. One z-score over all arms called 818 o
 (a global z-score called 818 of 1,195 pulls of a 2 % arm spikes), and a mean over all arms moves whenever the mix does.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from andrea_tui.core.deep import BLOCK as BLOCK
@@ -24,8 +23,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Pulls:
+class Pulls(Struct, frozen=True):
     """Steps that drew an arm, oldest first: their index in the history, mean row loss (nats), number of rows."""
 
     index: Ints
@@ -33,8 +31,7 @@ class Pulls:
     rows: Floats
 
 
-@dataclass(frozen=True)
-class Usual:
+class Usual(Struct, frozen=True):
     """Mean and standard deviation of an arm's row loss, nats."""
 
     mean: float

@@ -1,10 +1,9 @@
 """Everything a person can do. One command gives the binding, the footer, the palette entry and the help."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Struct, frozen=True):
     action: str  # name of the app's action
     keys: str  # comma separated, as Textual names them
     label: str  # in the footer: short

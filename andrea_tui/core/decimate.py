@@ -6,10 +6,10 @@ added; the size comes from a ladder of round numbers, so it changes rarely.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 _LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
@@ -24,8 +24,7 @@ def round_up(n: float) -> int:
     return next(s * scale for s in _LADDER if s * scale >= n)
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """What a chart of some pixels shows: buckets first … first+n−1 of `size` steps, `stretch` pixels each.
 
     Bucket k holds the steps k·size+1 … (k+1)·size.
@@ -68,8 +67,7 @@ def window(last: int, pixels: int, span: int | None = None, end: int | None = No
     return Window(max(0, stop - n), n, size, stretch)
 
 
-@dataclass(frozen=True)
-class Buckets:
+class Buckets(Struct, frozen=True):
     """Arrays of n entries, NaN where the bucket holds nothing."""
 
     low: NDArray[np.float64]

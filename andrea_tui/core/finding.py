@@ -1,14 +1,13 @@
 """A finding about the run's health."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from andrea_tui.core import fmt
 
 TONES = ("bad", "warn", "dim")  # worst first
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """`text` is clean and stands for itself.
 
     `step`: the spike's, the last one that was skipped; of what lasts, the newest that shows it. 0: none.

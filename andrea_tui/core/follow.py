@@ -1,8 +1,9 @@
 """Following a file that another process appends to or replaces. Looking at its stat is the truth."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from engine.rundir.files import open_regular
 from engine.rundir.records import MAX_LINE
@@ -11,8 +12,7 @@ PIECE = 1 << 18
 TAIL = 1 << 16  # of a longer file, read first
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Struct, frozen=True):
     data: bytes
     fresh: bool  # the file was replaced or cut: what was read before does not count any more
 

@@ -5,7 +5,8 @@ The list only grows, so a view may hold it: 100,000 events cost no more to show 
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from andrea_tui.core import fmt
 from andrea_tui.core.text import clean
@@ -15,8 +16,7 @@ _TONES = {"warning": "warn", "failed": "bad", "set_aside": "warn", "snapshot": "
           "collapse": "bad", "exhausted": "warn", "archived": "warn"}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class EventRow:
+class EventRow(Struct, frozen=True):
     t: float
     name: str
     step: int

@@ -4,15 +4,15 @@ Coordinates are whole numbers from 1 on: a step, or seconds since the run's firs
 """
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from andrea_tui.core.decimate import Window, window
 
 MIN_SPAN = 8  # coordinates; further in there is nothing to see
 
 
-@dataclass(frozen=True)
-class Lens:
+class Lens(Struct, frozen=True):
     span: int | None = None  # coordinates that are shown; None: the whole run
     end: int | None = None  # last coordinate that is shown; None: the newest, and follow it
 

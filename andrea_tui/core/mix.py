@@ -1,8 +1,7 @@
 """What the arms really got lately, beside what the policy allows and what the mix is going to do, and why."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from andrea_tui.core import fmt

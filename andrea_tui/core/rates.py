@@ -1,8 +1,7 @@
 """How fast the run goes now, and when it will be done. Downtime does not count."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from engine.rundir.history import History
 from engine.rundir.records import Status
@@ -10,8 +9,7 @@ from engine.rundir.records import Status
 RECENT = 100  # steps
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """None: not known (yet)."""
 
     step_time: float | None = None  # seconds a step, mean of the recent steps of this segment

@@ -3,9 +3,10 @@
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from andrea_tui.core.follow import Follower
 from andrea_tui.core.losslog import LossLog
@@ -29,8 +30,7 @@ _LARGE = 1 << 28  # bytes of the audits of one phase
 _LOG_TAIL = 1 << 16  # bytes of trainer.log that are of interest at first
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(Struct, frozen=True):
     """What changed since the one before. None and empty: nothing. `…_fresh`: forget what came before."""
 
     loss: tuple[LossLine, ...] = ()

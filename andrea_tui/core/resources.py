@@ -1,13 +1,13 @@
 """CPU, memory, disk and GPU of this machine, and what the trainer takes of it. `None` is "not known"."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True)
-class Gpu:
+
+class Gpu(Struct, frozen=True):
     name: str
     util: float | None  # 0 to 1
     used: int  # bytes
@@ -23,8 +23,7 @@ class Gpu:
 _THROTTLED = ((0x40 | 0x20, "thermal"), (0x80, "power brake"), (0x8, "hardware slowdown"))
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(Struct, frozen=True):
     cpu: float | None = None  # of all cores, 0 to 1
     cores: int = 1
     memory: tuple[int, int] | None = None  # used, total; bytes

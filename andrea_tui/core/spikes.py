@@ -1,8 +1,7 @@
 """Spikes: row losses far above what is usual for their arm, and steps that are far above it as a whole."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from andrea_tui.core import fmt
 from andrea_tui.core.baseline import (
@@ -25,8 +24,7 @@ RECENT = 192  # steps that a spike is told for: as long as it takes to call it a
 _ODD_ROWS = 4  # a mean over so many rows is not made by one odd text
 
 
-@dataclass(frozen=True, order=True)
-class _Spike:
+class _Spike(Struct, frozen=True, order=True):
     z: float
     step: int
     rows: int

@@ -2,7 +2,8 @@
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from andrea_tui.core import fmt
 from andrea_tui.core.text import clean
@@ -19,8 +20,7 @@ CODES = {
 }
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """`tone` is good, warn, bad or dim; colour is never the only sign."""
 
     glyph: str

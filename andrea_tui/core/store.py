@@ -4,10 +4,10 @@ Lives in the app's thread. `revision` grows whenever something changed; nothing 
 """
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from andrea_tui.core import alerts, audits, fmt

@@ -1,9 +1,13 @@
-"""What each widget is shown: frozen, all text cleaned. Equal views draw the same cells."""
+"""What each widget is shown: frozen, all text cleaned. Equal views draw the same cells.
+
+Structs where they can be: a frozen dataclass takes a millisecond to make, and there are dozens before the first frame.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from andrea_tui.core.journal import EventRow as EventRow
@@ -13,8 +17,7 @@ from andrea_tui.core.resources import Resources
 from andrea_tui.core.state import State
 
 
-@dataclass(frozen=True)
-class StatusView:
+class StatusView(Struct, frozen=True):
     name: str
     state: State
     step: int = 0
@@ -28,8 +31,7 @@ class StatusView:
     alarms: int = 0  # findings about the run's health that are more than a word
 
 
-@dataclass(frozen=True)
-class NumbersView:
+class NumbersView(Struct, frozen=True):
     """None: not known."""
 
     decay: float
@@ -45,8 +47,7 @@ class NumbersView:
     lost: int = 0  # steps without a finite loss
 
 
-@dataclass(frozen=True)
-class LineAt:
+class LineAt(Struct, frozen=True):
     """What is known of one step."""
 
     step: int
@@ -63,8 +64,7 @@ class LineAt:
     )
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """Something that happened at a step: one character on the chart's axis, and what it was."""
 
     step: int
@@ -108,8 +108,7 @@ class MiniView:
     lens: Lens = WHOLE
 
 
-@dataclass(frozen=True)
-class ArmView:
+class ArmView(Struct, frozen=True):
     name: str
     share: float  # of the rows of the last steps
     floor: float | None = None
@@ -128,8 +127,7 @@ class ArmView:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class MixView:
+class MixView(Struct, frozen=True):
     policy: str = ""
     steps: int = 0  # that the shares are of
     arms: tuple[ArmView, ...] = ()
@@ -137,38 +135,33 @@ class MixView:
     outlook: tuple[str, ...] = ()  # what comes next, one line each
 
 
-@dataclass(frozen=True)
-class SampleText:
+class SampleText(Struct, frozen=True):
     text: str
     verdict: str | None = None  # "" fine; None: not scored
     scores: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True)
-class TextPair:
+class TextPair(Struct, frozen=True):
     prompt: str
     greedy: SampleText
     sampled: SampleText
 
 
-@dataclass(frozen=True)
-class Audit:
+class Audit(Struct, frozen=True):
     step: int
     texts: tuple[TextPair, ...]
     coherence: float | None = None  # median over its sampled texts
     phase: int = 0
 
 
-@dataclass(frozen=True)
-class AuditView:
+class AuditView(Struct, frozen=True):
     audits: tuple[Audit, ...] = ()  # oldest first
     reference: tuple[tuple[str, float, float], ...] = ()  # measure, 5 % and 95 % of real held-out text
     files: frozenset[int] | None = None  # steps whose checkpoint is there; None: not known
     policies: tuple[tuple[int, str], ...] = ()  # phase, name of its policy; empty with one phase
 
 
-@dataclass(frozen=True)
-class CheckpointRow:
+class CheckpointRow(Struct, frozen=True):
     step: int
     age: str
     why: str
@@ -178,8 +171,7 @@ class CheckpointRow:
     mark: str = ""  # what is wrong with its file
 
 
-@dataclass(frozen=True)
-class CheckpointsView:
+class CheckpointsView(Struct, frozen=True):
     rows: tuple[CheckpointRow, ...] = ()  # newest first
     total: int = 0  # bytes
     gone: int = 0  # files that are missing without an event that tells why; the newest of them have rows
@@ -195,32 +187,27 @@ class EventsView:
     can_start: bool = False
 
 
-@dataclass(frozen=True)
-class ResourcesView:
+class ResourcesView(Struct, frozen=True):
     r: Resources | None = None
     device: str = ""
     precision: str = ""
     checkpoint_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class Alert:
+class Alert(Struct, frozen=True):
     text: str
     tone: str
 
 
-@dataclass(frozen=True)
-class AlertsView:
+class AlertsView(Struct, frozen=True):
     alerts: tuple[Alert, ...] = ()
 
 
-@dataclass(frozen=True)
-class FooterView:
+class FooterView(Struct, frozen=True):
     items: tuple[tuple[str, str], ...]  # (key, label), most important first
 
 
-@dataclass(frozen=True)
-class LineView:
+class LineView(Struct, frozen=True):
     """80x24's one line of checkpoint, disk and GPU."""
 
     checkpoint: CheckpointRow | None

@@ -1,10 +1,10 @@
 """One drawing of the loss: raw as a faint band, its EMA as a line, held-out points, marks. It hides nothing."""
 
 import math
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from andrea_tui.core import axis, decimate, fmt, raster
@@ -20,8 +20,7 @@ Chars: TypeAlias = NDArray[np.uint32]
 Styles: TypeAlias = NDArray[np.int8]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """How w × h cells are divided: left of the plot the labels, right of it the EMA's value, below it the axis."""
 
     w: int
