@@ -27,6 +27,7 @@ from textual.screen import Screen
 from andrea_tui.core import away, commands
 from andrea_tui.core.feed import Feed
 from andrea_tui.core.looks import Looks
+from andrea_tui.core.recall import Recall
 from andrea_tui.core.store import Store
 from andrea_tui.core.tried import Tried
 from andrea_tui.driver import ENDING, CockpitDriver, end_soon
@@ -90,7 +91,8 @@ class CockpitApp(App[int]):
         self.away = away.AwayView()  # what happened before this attach
         self.crash: Exception | None = None
         tty = sys.__stdin__.fileno() if sys.__stdin__ is not None and sys.__stdin__.isatty() else None
-        self.feed = Feed(run_dir, runner, self._notify, self._lost_terminal, tty)
+        self.recall = Recall(run_dir)
+        self.feed = Feed(run_dir, runner, self._notify, self._lost_terminal, tty, self.recall)
         for t in THEMES.values():
             self.register_theme(t)
         self.theme = theme
@@ -144,6 +146,7 @@ class CockpitApp(App[int]):
 
     def on_unmount(self) -> None:
         self._note_look()
+        self._keep_history()
         self.looks.close()
         self.feed.close()
         gc.enable()
@@ -162,6 +165,7 @@ class CockpitApp(App[int]):
         if first or (self.store.loading is None and not self._whole):
             self._whole = self.store.loading is None
             if self._whole:
+                self.set_timer(1.0, self._keep_history)
                 gc.freeze()
                 gc.enable()
                 self._look_back()
@@ -176,6 +180,11 @@ class CockpitApp(App[int]):
         self._settle()
 
     _whole = _working = False
+
+    def _keep_history(self) -> None:
+        """For the next attach."""
+        if self._whole:
+            self.recall.save(self.store.history, self.store.place)
 
     def on_cockpit_app_hung_up(self) -> None:
         self.exit(0)

@@ -70,7 +70,7 @@ def measure(
     """
     arms = {name: Arm(builtin=name) for name in ARMS}
     never = [f"train.{key}={NEVER}" for key in ("checkpoint_every", "sample_every", "eval_every")]
-    env = {"XDG_STATE_HOME": str(run / "state")}
+    env = {f"XDG_{x}_HOME": str(run / "home") for x in ("STATE", "CACHE")}
     sets = [*never, "keep.last=1", "train.max_steps=1000000", "audit.tokens=8", 'audit.prompts=["the "]']
     runs.make_run(run, "andrea-tiny", sets, arms)
     trainer = _start(run)

@@ -42,8 +42,8 @@ class Program:
     first_key: str = ""  # to where the keys act
 
     def start(self, folder: Path) -> Watched:
-        """It remembers nothing of a time before."""
-        env = {"XDG_STATE_HOME": str(folder / "state"), "XDG_CONFIG_HOME": str(folder / "state")}
+        """It remembers nothing of a time before, but for what it kept in `folder`."""
+        env = {f"XDG_{x}_HOME": str(folder / "home") for x in ("STATE", "CONFIG", "CACHE")}
         return Watched(self.command(folder), env=env, cwd=report.ROOT)
 
 

@@ -28,6 +28,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What the cockpit remembers between two looks is not mixed with the person's own."""
     with pytest.MonkeyPatch.context() as m:
         m.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        m.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from andrea_tui.core import recall
 from andrea_tui.core.ema import fold
 from andrea_tui.core.feed import Feed, Reader, Update
+from andrea_tui.core.recall import Recall
 from andrea_tui.core.store import Store
 from andrea_tui.runner import Runner, TrainerState
 from engine.rundir.records import LossLine, Status, encode
@@ -139,4 +141,36 @@ def test_nothing_new_is_no_update(tmp_path: Path) -> None:
     reader._next_resources = float("inf")
     reader.look()
     assert reader.look() == (None, False)
+    reader.close()
+
+
+def test_at_the_next_attach_the_whole_history_is_there_at_the_first_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recall, "LEAST", 1)
+    write(tmp_path / ".loss.json", range(1, 30_000))
+    reader, store = Reader(tmp_path, Runner(tmp_path), Recall(tmp_path)), Store(tmp_path)
+    looks = 0
+    while store.loading is not None:
+        update, _ = reader.next()
+        assert update is not None
+        assert update.history is None
+        store.apply(update)
+        while store.unsettled:
+            store.work()
+        looks += 1
+    assert looks > 2
+    Recall(tmp_path).save(store.history, store.place)
+    reader.close()
+    reader, second = Reader(tmp_path, Runner(tmp_path), Recall(tmp_path)), Store(tmp_path)
+    update, more = reader.look()
+    assert update is not None
+    assert not more
+    second.apply(update)
+    while second.unsettled:
+        second.work()
+    assert second.loading is None
+    assert repr(second.numbers_view(0.0)) == repr(store.numbers_view(0.0))  # NaN is not NaN
+    assert np.array_equal(second.ema.values, store.ema.values)
+    assert repr(second.mix_view()) == repr(store.mix_view())
     reader.close()

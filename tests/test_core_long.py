@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from andrea_tui.core import course, deep, follow, losslog
+from andrea_tui.core import course, deep, follow, losslog, recall
 from andrea_tui.core.baseline import Levels
 from andrea_tui.core.course import Course
 from andrea_tui.core.deep import BLOCK, DeepHistory
 from andrea_tui.core.ema import Ema, fold
 from andrea_tui.core.health import Health
+from andrea_tui.core.homes import cache_home
 from andrea_tui.core.losslog import LossLog
+from andrea_tui.core.recall import Recall
 from engine.rundir import lines as engine_lines
 from engine.rundir.history import History, read_history
 from engine.rundir.records import LossLine, encode
@@ -32,6 +35,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_LINE", 600)
     for module in (deep, losslog):
         monkeypatch.setattr(module, "KEEP", KEEP)
+    monkeypatch.setattr(recall, "LEAST", 1)
+    monkeypatch.setattr(recall, "GROWN", 0.0)
 
 
 def line(rng: random.Random, step: int, seg: int = 0) -> bytes:
@@ -93,6 +98,22 @@ class Rig:
 
     def __init__(self, path: Path) -> None:
         self.path, self.log, self.course = path, LossLog(path), Course()
+        self.recalled = False
+
+    def recall(self) -> None:
+        """Before the first look, as the feed does."""
+        history = self.log.recall(Recall(self.path.parent))
+        if history is not None:
+            self.recalled = True
+            self.course.adopt(history)
+
+    def leave(self) -> "Rig":
+        """Keep what was read, if all was, and begin again."""
+        Recall(self.path.parent).save(self.course.history, self.log.place)
+        self.log.close()
+        rig = Rig(self.path)
+        rig.recall()
+        return rig
 
     def look(self) -> bool:
         """Whether there was anything new."""
@@ -106,7 +127,7 @@ class Rig:
         if self.log.behind:
             self.course.prepend(self.log.older())
 
-    def finish(self) -> Course:
+    def read(self) -> Course:
         """Until two looks in a row bring nothing: the last bytes of a file that was replaced may hold no line."""
         quiet = 0
         while quiet < 2:
@@ -115,6 +136,10 @@ class Rig:
         self.course.whole()
         while self.course.work():
             pass
+        return self.course
+
+    def finish(self) -> Course:
+        self.read()
         self.log.close()
         return self.course
 
@@ -151,11 +176,14 @@ def test_backwards_it_is_the_same_history(
     assert list(first.values()) == sorted(first.values())
 
 
-ACTS = st.sampled_from(["older", "older", "look", "append", "append", "torn", "back", "replace", "cut"])
+ACTS = st.sampled_from(
+    ["older", "older", "look", "append", "append", "torn", "back", "replace", "cut", "leave"]
+)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.lists(ACTS, max_size=25))
+@example(7, [*["older"] * 30, "leave", "append", "look", "back", "look", "leave", "torn", "leave", "append"])
 @example(569, ["replace", "append", "look", "torn", "append", "replace"])
 def test_whatever_happens_to_the_file_while_it_is_read(tmp_path: Path, seed: int, acts: list[str]) -> None:
     rng, path = random.Random(seed), tmp_path / ".loss.json"
@@ -166,6 +194,8 @@ def test_whatever_happens_to_the_file_while_it_is_read(tmp_path: Path, seed: int
         last = max(1, rig.course.history.last)
         if act in ("older", "look"):
             getattr(rig, act)()
+        elif act == "leave":
+            rig = rig.leave()
         elif act == "replace":
             (tmp_path / "new").write_bytes(some_log(rng, 0, rng.randint(0, 5)))
             (tmp_path / "new").rename(path)
@@ -348,3 +378,160 @@ def test_any_order_of_folding_growing_and_cutting(seed: int, acts: list[str]) ->
     while e.work(loss, 5000):
         pass
     assert np.array_equal(e.values, fold(loss, decay), equal_nan=True)
+
+
+# ---- what an earlier look read
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """The file in which a log of 600 steps is kept, the log being there."""
+    write(tmp_path / ".loss.json", 600)
+    rig = Rig(tmp_path / ".loss.json")
+    rig.read()
+    rig = rig.leave()
+    assert rig.recalled
+    rig.log.close()
+    (path,) = (
+        p for p in cache_home().iterdir() if p.stat().st_mtime >= (tmp_path / ".loss.json").stat().st_mtime
+    )
+    return path
+
+
+def again(tmp_path: Path) -> Rig:
+    rig = Rig(tmp_path / ".loss.json")
+    rig.recall()
+    return rig
+
+
+def test_the_next_attach_reads_only_what_is_new(tmp_path: Path, kept: Path) -> None:
+    path = tmp_path / ".loss.json"
+    rig = again(tmp_path)
+    assert rig.log.look() == ([], False)
+    assert rig.log.loaded == 1.0
+    assert not rig.log.behind
+    rng = random.Random(5)
+    with path.open("ab") as f:
+        f.write(line(rng, 601) + line(rng, 598, 1) + line(rng, 599, 1)[:-9])
+    lines, fresh = rig.log.look()
+    assert [x.step for x in lines] == [601, 598]
+    assert not fresh
+    rig.course.extend(lines)
+    rig.read()
+    rig = rig.leave()  # with half a line behind what is kept
+    assert rig.recalled
+    with path.open("ab") as f:
+        f.write(b"\n" + line(rng, 600, 1))
+    rig.check()
+
+
+def test_a_log_that_went_back_far_is_read_again(tmp_path: Path, kept: Path) -> None:
+    rig = again(tmp_path)
+    with (tmp_path / ".loss.json").open("ab") as f:
+        f.write(line(random.Random(0), 300))
+    rig.check()
+    assert rig.course.history.last == 300
+    assert rig.course.history.kept <= 300 - KEEP
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    "damage", [_flip, _cut, Path.unlink, lambda p: p.write_bytes(b""), lambda p: p.chmod(0)]
+)
+def test_a_damaged_cache_is_no_cache(tmp_path: Path, kept: Path, damage: Callable[[Path], None]) -> None:
+    damage(kept)
+    rig = again(tmp_path)
+    assert rig.recalled == (kept.exists() and kept.stat().st_mode & 0o777 == 0 and os.geteuid() == 0)
+    rig.check()
+
+
+def test_of_another_format_neither(tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recall, "FORMAT", 2)
+    assert not again(tmp_path).recalled
+
+
+@pytest.mark.parametrize("trusting", [False, True])
+def test_another_text_in_the_same_file_is_noticed(
+    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch, trusting: bool
+) -> None:
+    """`trusting`, the control: without a look at the bytes the chart would be that of another run."""
+    path = tmp_path / ".loss.json"
+    inode, size = path.stat().st_ino, path.stat().st_size
+    path.write_bytes(b"".join(line(random.Random(4), i) for i in range(1, 601)).ljust(size))
+    assert path.stat().st_ino == inode
+    if trusting:
+        monkeypatch.setattr(recall.Found, "same", lambda self, fd: True)
+    rig = again(tmp_path)
+    assert rig.recalled == trusting
+    loss = rig.finish().history.loss
+    assert np.array_equal(loss, read_history(path)[0].loss, equal_nan=True) != trusting
+
+
+def test_a_log_that_was_replaced_is_another_one(tmp_path: Path, kept: Path) -> None:
+    path = tmp_path / ".loss.json"
+    (tmp_path / "new").write_bytes(path.read_bytes())
+    (tmp_path / "new").rename(path)
+    assert not again(tmp_path).recalled
+
+
+def test_nothing_is_kept_of_a_part(tmp_path: Path) -> None:
+    write(tmp_path / ".loss.json", 600)
+    rig = Rig(tmp_path / ".loss.json")
+    rig.look()
+    assert rig.log.behind
+    assert not rig.leave().recalled
+
+
+def test_a_short_or_hardly_longer_log_is_not_written_again(
+    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, before = again(tmp_path), kept.stat().st_mtime_ns
+    monkeypatch.setattr(recall, "GROWN", 0.5)
+    mine = Recall(tmp_path)
+    assert mine.load() is not None
+    mine.save(rig.course.history, rig.log.place)
+    assert kept.stat().st_mtime_ns == before
+    monkeypatch.setattr(recall, "LEAST", 10**9)
+    Recall(tmp_path).save(rig.course.history, rig.log.place)
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_where_nothing_can_be_kept_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / ".loss.json", 600)
+    rig = Rig(tmp_path / ".loss.json")
+    rig.read()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    mine = Recall(tmp_path)
+    assert mine.load() is None
+    mine.save(rig.course.history, rig.log.place)
+    assert mine.problem == "the history is read anew at the next attach: Not a directory"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "")
+    assert Recall(tmp_path).problem.endswith("no home directory is set")
+
+
+def test_the_oldest_go_when_all_take_too_much(
+    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = cache_home()
+    folder.mkdir(parents=True)
+    for i, name in enumerate(("oldest.npz", "older.npz", "half.npz.1.part", "new.npz.2.part")):
+        (folder / name).write_bytes(bytes(1000))
+        os.utime(folder / name, (1000 + i, 1000 + i) if i < 3 else None)
+    rig = Rig(tmp_path / ".loss.json")
+    rig.read()
+    size = kept.stat().st_size
+    monkeypatch.setattr(recall, "_MOST", size + 2500)
+    assert rig.leave().recalled
+    assert {p.name for p in folder.iterdir()} == {kept.name, "older.npz", "new.npz.2.part"}

@@ -60,6 +60,13 @@ class Course:
         at = np.flatnonzero(phase[1:] != phase[:-1])
         self.phases[:0] = self.history.step[:n][at].tolist()
 
+    def adopt(self, history: DeepHistory) -> None:
+        """Begin with a history that is there already."""
+        self.history = history
+        self.ema.reserve(len(history))
+        self.lost = int((history.loss != history.loss).sum())
+        self._note_phases(0)
+
     def whole(self) -> None:
         """Nothing older will come."""
         if not self.settled and not self.ema.folding:

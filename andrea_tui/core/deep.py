@@ -4,9 +4,11 @@ The columns of the steps go back to the first one. What the arms got in each ste
 (16 arms of ten million steps would take a gigabyte); of older ones there are sums.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from engine.rundir.history import Column, History
@@ -53,6 +55,15 @@ class DeepColumn(Column):
         self._data, self._start = data, front
 
 
+class Sparse(Struct, frozen=True):
+    """What a history knows beside its columns."""
+
+    kept: int
+    before: dict[str, int]  # for all arms, in their order
+    bpb: list[tuple[int, dict[str, float | None]]]
+    rare: list[tuple[int, float | None, str | None]]
+
+
 class DeepHistory(History):
     """A history that older parts are put in front of. Until the oldest is there it is canonical for what was read.
 
@@ -93,6 +104,47 @@ class DeepHistory(History):
             table.update(ordered)
         self.bpb[:0] = part.bpb
         self._rare |= part._rare
+
+    def packed(self) -> tuple[Sparse, dict[str, NDArray[Any]]]:
+        """All of it, without copies of what is large: `unpacked` makes the same history of it."""
+        arrays = {f"column{i}": c.values for i, c in enumerate(self.columns())}
+        for i, arm in enumerate(self.arms):
+            arrays[f"rows{i}"] = self.rows(arm)[self.kept :]
+            arrays[f"rloss{i}"] = self.rloss(arm)[self.kept :]
+            if arm in self._sums:
+                arrays[f"n{i}"], arrays[f"sum{i}"] = self._sums[arm]
+        before = {arm: self._before.get(arm, 0) for arm in self.arms}
+        rare = [(step, scale, why) for step, (scale, why) in self._rare.items()]
+        return Sparse(self.kept, before, self._bpb, rare), arrays
+
+    @classmethod
+    def unpacked(cls, sparse: Sparse, arrays: Mapping[str, NDArray[Any]]) -> "DeepHistory":
+        """Raises KeyError or ValueError for what no history can be."""
+        h = cls()
+        for i, column in enumerate(h.columns()):
+            column.replace_from(0, arrays[f"column{i}"])
+        n, kept = len(h), sparse.kept
+        if (
+            {len(c.values) for c in h.columns()} != {n}
+            or not (np.diff(h.step) > 0).all()
+            or not 0 <= kept <= n
+        ):
+            raise ValueError("columns that are no history")
+        h._keep_from(kept)
+        for i, (arm, before) in enumerate(sparse.before.items()):
+            h._rows[arm], h._rloss[arm] = DeepColumn(np.int32), DeepColumn(np.float32)
+            for column, name in ((h._rows[arm], f"rows{i}"), (h._rloss[arm], f"rloss{i}")):
+                if len(arrays[name]) != n - kept:
+                    raise ValueError(f"{name} has another length")
+                _deep(column).live = kept
+                _deep(column).prepend(n, arrays[name], n)
+            if before:
+                h._before[arm] = before
+            if f"n{i}" in arrays:
+                h._sums[arm] = arrays[f"n{i}"], arrays[f"sum{i}"]
+        h._bpb = sparse.bpb
+        h._rare = {step: (scale, why) for step, scale, why in sparse.rare}
+        return h
 
     def drawn(self, arm: str, upto: int) -> int:
         """Of the whole history: which of the old steps drew how many rows is not known any more."""

@@ -76,6 +76,11 @@ class Ema:
         self._value.prepend(len(older), (), most)
         self._write(older, 0, (level, _LONG if len(known) else 0))
 
+    def reserve(self, n: int) -> None:
+        """So many steps are there at once; they have no value until `refold` and `work`."""
+        self._partial = True
+        self._value.prepend(n, np.full(n, np.nan), n)
+
     def refold(self, decay: float | None = None) -> None:
         """What is there is the whole: make it the fold from the start, with another d perhaps, by `work`."""
         self.decay = self.decay if decay is None else decay

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from andrea_tui.core.reader import TICK, Reader, Update
+from andrea_tui.core.recall import Recall
 from andrea_tui.runner import Runner
 
 BELL_TICK = 0.5  # where a doorbell rings for what happens meanwhile; the screen shows no more than that
@@ -29,9 +30,12 @@ class Feed:
         notify: Callable[[], None],
         hung_up: Callable[[], None] | None = None,
         tty: int | None = None,
+        recall: Recall | None = None,
     ) -> None:
-        """`hung_up` is called, once, when the terminal behind the descriptor `tty` is gone."""
-        self._reader = Reader(run_dir, runner)
+        """`recall`: where what earlier cockpits read is kept.
+
+        `hung_up` is called, once, when the terminal behind the descriptor `tty` is gone."""
+        self._reader = Reader(run_dir, runner, recall)
         self._run_dir = run_dir
         self._notify, self._hung_up, self._tty = notify, hung_up, tty
         self._update: Update | None = None  # that nobody took yet

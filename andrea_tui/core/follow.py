@@ -1,7 +1,9 @@
 """Following a file that another process appends to or replaces. Looking at its stat is the truth."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from msgspec import Struct
 
@@ -93,6 +95,27 @@ class NewestFirst(Follower):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._start = 0  # what lies before was not read yet
+
+    @property
+    def place(self) -> tuple[int, int, int] | None:
+        """(device, inode, offset): everything before it was read. None while older text is not, or without a file."""
+        if self._id is None or self._start or self._fresh:
+            return None
+        return *self._id, self.offset
+
+    def skip(self, device: int, inode: int, offset: int, same: Callable[[int], bool]) -> bool:
+        """Before the first `read`: go on at that offset, if the file is that one and `same(descriptor)` says so.
+
+        Raises OSError where it can't be read.
+        """
+        try:
+            self._open()
+        except FileNotFoundError:
+            return False
+        if self._id != (device, inode) or self.size < offset or not same(cast(int, self._fd)):
+            return False
+        self.offset, self._start = offset, 0
+        return True
 
     @property
     def behind(self) -> bool:

@@ -4,29 +4,18 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from andrea_tui.core.away import Look
+from andrea_tui.core.homes import state_home as state_home
 from andrea_tui.core.text import clean
 from engine.rundir.files import open_regular, read_file, replace_file, write_all
 from engine.rundir.records import Event
 
 _WAIT = 1.0  # seconds that leaving waits for a slow home directory
-
-
-def state_home(env: Mapping[str, str] = os.environ) -> Path:
-    """This user's folder for what the cockpit remembers. Raises OSError where there is no home."""
-    told = env.get("XDG_STATE_HOME", "")
-    if os.path.isabs(told):  # as its specification wants it
-        return Path(told) / "andrea-tui"
-    home = env.get("HOME", "")
-    if not os.path.isabs(home):
-        raise OSError("no home directory is set")
-    return Path(home) / ".local" / "state" / "andrea-tui"
 
 
 def log_crash(text: str) -> str:

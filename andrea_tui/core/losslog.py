@@ -5,8 +5,9 @@ Read backwards the canonical rule is simple: a line counts iff its step is small
 
 from pathlib import Path
 
-from andrea_tui.core.deep import KEEP
+from andrea_tui.core.deep import KEEP, DeepHistory
 from andrea_tui.core.follow import NewestFirst
+from andrea_tui.core.recall import Place, Recall
 from engine.rundir.history import History
 from engine.rundir.lines import LineDecoder
 from engine.rundir.records import LossLine
@@ -46,6 +47,26 @@ class LossLog:
     def more(self) -> bool:
         """Whether there are appended lines to read at once."""
         return self._file.offset < self._file.size
+
+    @property
+    def place(self) -> Place | None:
+        """Up to where what was returned goes, if that is everything."""
+        at, unfinished = self._file.place, self._newer.unfinished
+        if at is None or unfinished is None:
+            return None
+        return Place(at[0], at[1], at[2] - unfinished, self.bad)
+
+    def recall(self, recall: Recall) -> DeepHistory | None:
+        """Before the first look: what an earlier cockpit read, if the log begins with it. Reading goes on behind it."""
+        found = recall.load()
+        if found is None or not len(found.history):
+            return None
+        at = found.place
+        if not self._file.skip(at.device, at.inode, at.offset, found.same):
+            return None
+        self._first, self._high = int(found.history.step[0]), found.history.last
+        self._read, self._bad = len(found.history), at.bad
+        return found.history
 
     def look(self) -> tuple[list[LossLine], bool]:
         """(the next lines, whether the file starts again: what was read before does not count any more)."""

@@ -8,8 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from andrea_tui.core.deep import DeepHistory
 from andrea_tui.core.follow import Follower
 from andrea_tui.core.losslog import LossLog
+from andrea_tui.core.recall import Place, Recall
 from andrea_tui.core.resources import Probe, Resources
 from andrea_tui.core.small_files import Problems, SmallFiles
 from andrea_tui.core.text import clean
@@ -33,6 +35,7 @@ _LOG_TAIL = 1 << 16  # bytes of trainer.log that are of interest at first
 class Update(Struct, frozen=True):
     """What changed since the one before. None and empty: nothing. `…_fresh`: forget what came before."""
 
+    history: DeepHistory | None = None  # what an earlier cockpit read of it; before `loss`
     loss: tuple[LossLine, ...] = ()
     older: History | None = None  # goes in front of what there is, after `loss`
     samples: tuple[SampleLine, ...] = ()
@@ -53,14 +56,15 @@ class Update(Struct, frozen=True):
     text_ratios: dict[str, float] | None = None  # arm -> bytes that a held-out token stands for
     bad: int = 0  # damaged lines so far, in all files
     loaded: float = 1.0  # part of .loss.json that was read
+    place: Place | None = None  # up to where, if without a gap
     problems: tuple[str, ...] = ()  # what can't be read now; whole list, cleaned
 
 
 class Reader:
     """One look at everything at a time. Used by one thread."""
 
-    def __init__(self, run_dir: Path, runner: Runner) -> None:
-        self._run_dir, self._runner = run_dir, runner
+    def __init__(self, run_dir: Path, runner: Runner, recall: Recall | None = None) -> None:
+        self._run_dir, self._runner, self._recall = run_dir, runner, recall
         self._files: dict[str, Follower] = {n: Follower(run_dir / n) for n in (names.SAMPLES, names.EVENTS)}
         self._loss = LossLog(run_dir / names.LOSS)
         self._files[names.LOG] = Follower(run_dir / names.LOG, tail=_LOG_TAIL)
@@ -95,7 +99,7 @@ class Reader:
         return self._last
 
     def _only_problems(self, problems: tuple[str, ...]) -> Update:
-        return Update(bad=self._last.bad, loaded=self._last.loaded, problems=problems)
+        return Update(bad=self._last.bad, loaded=self._last.loaded, place=self._last.place, problems=problems)
 
     def _gone(self) -> str:
         """Why nothing of the run can be read now, in one line; "" where it can."""
@@ -123,8 +127,10 @@ class Reader:
         archived = self._archived()
         samples = self._records(names.SAMPLES, SampleLine, fresh)
         log = self._log_lines(fresh)
+        history = self._recalled()
         loss = self._loss_lines(fresh)
         update = Update(
+            history=history,
             loss=tuple(loss),
             samples=tuple(samples),
             archived=tuple(archived),
@@ -133,10 +139,11 @@ class Reader:
             fresh=frozenset(fresh),
             bad=self._bad_lines(),
             loaded=self._loss.loaded,
+            place=self._loss.place,
             problems=self._problems.lines(),
             **changed,
         )
-        quiet = Update(bad=self._last.bad, loaded=self._last.loaded, problems=self._last.problems)
+        quiet = self._only_problems(self._last.problems)
         self._last = update
         self._looked = True
         more = self._loss.behind or self._loss.more or any(f.loaded < 1.0 for f in self._files.values())
@@ -151,8 +158,17 @@ class Reader:
             self._problems.note(names.LOSS, e)
             more = False  # tried again after a while
         problems = self._problems.lines()
-        self._last = Update(older=older, bad=self._bad_lines(), loaded=self._loss.loaded, problems=problems)
+        self._last = Update(older=older, bad=self._bad_lines(), loaded=self._loss.loaded, place=self._loss.place,
+                            problems=problems)  # fmt: skip
         return self._last, more
+
+    def _recalled(self) -> DeepHistory | None:
+        """Once, what an earlier cockpit kept."""
+        recall, self._recall = self._recall, None
+        try:
+            return self._loss.recall(recall) if recall is not None else None
+        except OSError:
+            return None  # the log's: told when it is read
 
     def _loss_lines(self, fresh: set[str]) -> list[LossLine]:
         try:

@@ -26,6 +26,7 @@ from andrea_tui.core.marks import mark
 from andrea_tui.core.mix import mix_view
 from andrea_tui.core.noticed import Noticed
 from andrea_tui.core.rates import Rates, rates
+from andrea_tui.core.recall import Place
 from andrea_tui.core.resources import Resources
 from andrea_tui.core.state import State, state
 from andrea_tui.core.text import clean
@@ -81,6 +82,7 @@ class Store:
         self._log_view: tuple[tuple[int, int], tuple[str, ...]] = ((-1, -1), ())
         self.bad = 0
         self.loaded = 0.0
+        self.place: Place | None = None  # up to where the log was read, if without a gap
         self.problems: tuple[str, ...] = ()
         self.asked: tuple[str, float] | None = None  # what a person asked for, and when
         self.told: tuple[str, float, str] | None = None  # what came of it, when, and its tone
@@ -115,6 +117,8 @@ class Store:
         self.revision += 1
         if names.LOSS in u.fresh:
             self.course = Course(self.ema.decay)
+        if u.history is not None:
+            self.course.adopt(u.history)
         if u.loss:
             self.course.extend(u.loss)
         if u.older is not None:
@@ -153,7 +157,7 @@ class Store:
             self.pivot = u.pivot[0] if u.pivot else None
         self.files = self.files if u.files is None else u.files
         self.sizes = self.sizes if u.sizes is None else u.sizes
-        self.bad, self.loaded, self.problems = u.bad, u.loaded, u.problems
+        self.bad, self.loaded, self.place, self.problems = u.bad, u.loaded, u.place, u.problems
         if u.loss or u.status or u.fresh:
             self._rates = rates(self.history, self.status)
         self.work(_only_steps(u))

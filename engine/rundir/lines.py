@@ -18,6 +18,11 @@ class LineDecoder(Generic[R]):
         self._rest = b""
         self._in_giant = False  # within a line that is longer than MAX_LINE: drop up to its newline
 
+    @property
+    def unfinished(self) -> int | None:
+        """Bytes of the last line so far; None within one that is too long to be kept."""
+        return None if self._in_giant else len(self._rest)
+
     def feed(self, data: bytes) -> list[R]:
         # Only b"\n" ends a line: splitlines() would also split at U+2028 and friends.
         head, newline, rest = data.rpartition(b"\n")
