@@ -39,7 +39,7 @@ from bench.watched import PIECE, Watched, middle
 STEPS, LONG = 200_000, 10_000_000
 ROUNDS = 3
 DISTURBED = 15.0  # per cent of one core; a try during which others used more is repeated
-SETTLE, IDLE = 3.0, 8.0  # seconds
+SETTLE, LONG_SETTLE, IDLE = 3.0, 30.0, 8.0  # seconds
 BUSY = 100 / RATE  # as many seconds: the stand-in trainer saves every 100 steps
 PRESSES = 8  # of each key in each round
 CHART = range(2, 19)  # the rows of the loss chart and the mix
@@ -59,7 +59,9 @@ class Row:
 ROWS = (
     Row("first", f"first text on the screen, {STEPS:,} steps (s)", 2, 0.6),
     Row("whole", "whole chart (s)", 2, 1.2),
+    Row("cold", "whole chart at the very first attach (s)", 2, 1.2),
     Row("rss", "memory, resident (MiB)", 1, 80),
+    Row("cold_rss", "memory at the very first attach (MiB)", 1, 80),
     Row("pss", "memory, proportional share (MiB)", 1),
     Row("idle_cpu", "idle: CPU (% of a core)", 2, 0.5),
     Row("idle_bytes", "idle: bytes/s", 0, 300),
@@ -72,7 +74,9 @@ ROWS = (
 LONG_ROWS = (
     Row("first", f"first text on the screen, {LONG:,} steps (s)", 2, 1.0),
     Row("whole", "whole chart (s)", 1),
+    Row("cold", "whole chart at the very first attach (s)", 1),
     Row("rss", "memory, resident (MiB)", 0),
+    Row("cold_rss", "memory at the very first attach (MiB)", 0),
 )
 
 
@@ -99,6 +103,15 @@ class Taken:
 # ---- measuring
 
 
+def cold(p: Program, folder: Path, steps: int, out: Taken, timeout: float) -> None:
+    """The very first attach, for as long as a program needs to keep what it may want to keep for the next."""
+    with p.start(folder) as w:
+        whole = w.when(lambda screen: p.whole(screen, steps), timeout)
+        out.add(w.others(), cold=whole)
+        time.sleep(SETTLE if steps <= STEPS else LONG_SETTLE)
+        out.add(w.others(), cold_rss=w.memory()[0])
+
+
 def start(p: Program, folder: Path, steps: int, out: Taken, timeout: float) -> Watched:
     """Until the whole chart is there. Whoever calls ends it."""
     with ExitStack() as undo:
@@ -111,7 +124,8 @@ def start(p: Program, folder: Path, steps: int, out: Taken, timeout: float) -> W
 
 
 def take(p: Program, folder: Path, out: Taken) -> None:
-    """One round: start, idle, keys, growing."""
+    """One round: start, start again, idle, keys, growing."""
+    cold(p, folder, STEPS, out, 60.0)
     with start(p, folder, STEPS, out, 60.0) as w:
         time.sleep(SETTLE)
         idle = w.window(IDLE)
@@ -164,20 +178,19 @@ def rounds(programs: dict[str, Program], taken: dict[str, Taken], scratch: Path,
 
 
 def long_history(programs: dict[str, Program], taken: dict[str, Taken], scratch: Path) -> None:
-    """Ten million steps: ours three times, the peer once, since it takes minutes."""
+    """Ten million steps, twice for each: the peer takes minutes."""
     for name, p in programs.items():
         folder = scratch / f"{name}-long"
         _say(f"{name}: writing {LONG:,} steps")
         p.make(folder, LONG)
-        for i in range(ROUNDS if p is OURS else 1):
-            _say(f"{name}: {LONG:,} steps, {i + 1}")
-            shutil.rmtree(folder / "state", ignore_errors=True)
-            try:
-                with start(p, folder, LONG, taken[name], LONG_SECONDS) as w:
-                    time.sleep(1)
-                    taken[name].add(w.others(), rss=w.memory()[0])
-            except TimeoutError as e:
-                taken[name].missing = f"{e}"[:40]
+        _say(f"{name}: {LONG:,} steps")
+        try:
+            cold(p, folder, LONG, taken[name], LONG_SECONDS)
+            with start(p, folder, LONG, taken[name], LONG_SECONDS) as w:
+                time.sleep(1)
+                taken[name].add(w.others(), rss=w.memory()[0])
+        except TimeoutError as e:
+            taken[name].missing = f"{e}"[:40]
         shutil.rmtree(folder)
 
 
