@@ -81,7 +81,8 @@ class DeepHistory(History):
     def new_column(self, dtype: Any, length: int = 0, fill: Any = 0) -> Column:
         column = DeepColumn(dtype)
         column.live = min(self.kept, length)
-        column.prepend(length, np.full(length - column.live, fill, dtype), length)
+        zeros = fill == 0  # they are there without being written
+        column.prepend(length, () if zeros else np.full(length - column.live, fill, dtype), length)
         return column
 
     def prepend(self, part: History) -> None:

@@ -10,11 +10,12 @@ class StatusLine(Pane[StatusView]):
     def draw(self, v: StatusView, width: int, height: int) -> list[Line]:
         of = f"/{fmt.count(v.max_steps)}" if v.max_steps else ""
         part = f" {fmt.percent(v.step / v.max_steps)}" if v.max_steps else ""
+        eta = v.eta.ljust(7 if width >= 100 and v.eta != fmt.NA else 0)  # what follows stands still
         items: list[tuple[list[Run], int]] = [
             ([(_name(v.name, width), "bold")], 5),
             ([(f"{v.state.glyph} {clip(v.state.word, max(20, width // 2))}", v.state.tone)], 1),
             ([("step ", "dim"), (fmt.count(v.step), "bold"), (of, "dim"), (part, "text")], 2),
-            ([("eta ", "dim"), (v.eta, "text")], 3),
+            ([("eta ", "dim"), (eta, "text")], 3),
             ([("phase ", "dim"), (str(v.phase), "text"), (" seg ", "dim"), (str(v.seg), "text")], 7),
             ([("last ", "dim"), (v.last, "text")] if v.last else [], 4),
             ([(f"loading history {v.loading} %", "warn")] if v.loading is not None else [], 3),
