@@ -185,6 +185,7 @@ class CockpitApp(App[int]):
         """For the next attach."""
         if self._whole:
             self.recall.save(self.store.history, self.store.place)
+            self._tell_once(self.recall)
 
     def on_cockpit_app_hung_up(self) -> None:
         self.exit(0)
@@ -243,9 +244,12 @@ class CockpitApp(App[int]):
     def _note_look(self) -> None:
         if self._looked and self.store.loading is None:
             self.looks.save(away.look(away.known(self.store, time.time())), self._first_event)
-            if self.looks.problem:
-                self.store.tell(self.looks.problem, "dim")
-                self.looks.problem = ""
+            self._tell_once(self.looks)
+
+    def _tell_once(self, keeper: Looks | Recall) -> None:
+        if keeper.problem:
+            self.store.tell(keeper.problem, "dim")
+            keeper.problem = ""
 
     def action_away(self) -> None:
         """What happened since the last look before this one."""

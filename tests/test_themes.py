@@ -11,6 +11,8 @@ from rich.color import Color, ColorSystem
 from rich.console import Console
 from rich.style import Style
 from textual.app import App, ComposeResult
+from textual.geometry import Region
+from textual.strip import Strip
 
 import andrea_tui.app
 from andrea_tui.core import terminal
@@ -254,3 +256,30 @@ def test_a_colour_system_that_textual_would_die_of_is_refused() -> None:
 )
 def test_a_locale_without_utf8(env: dict[str, str], before: dict[str, str], ascii_only: bool) -> None:
     assert terminal.locale_is_ascii(env, before) == ascii_only
+
+
+def test_another_theme_repaints_every_pane() -> None:
+    """Also one with the same background."""
+    painted: list[Style] = []
+
+    async def look() -> None:
+        app = Bare()
+        async with app.run_test() as pilot:
+            app.theme = "dark"
+            pane = app.query_one(FooterLine)
+            pane.show(FooterView((("q", "stop"),)))
+            await pilot.pause(0.1)
+            draw = pane.render_lines
+
+            def noting(crop: Region) -> list[Strip]:
+                strips = draw(crop)
+                painted.extend(style for strip in strips for text, style, _ in strip if "q" in text and style)
+                return strips
+
+            pane.render_lines = noting  # type: ignore[method-assign]
+            app.theme = "colour-blind-safe"
+            await pilot.pause(0.1)
+
+    asyncio.run(look())
+    assert painted
+    assert painted[-1].color == Style.parse(THEMES["colour-blind-safe"].primary or "").color

@@ -114,9 +114,6 @@ class Pane(Widget, Generic[V]):
         x1, x2 = crop.column_span
         return strips if (x1, x2) == (0, self.size.width) else [strip.crop(x1, x2) for strip in strips]
 
-    def on_mount(self) -> None:
-        self.app.theme_changed_signal.subscribe(self, lambda _: self.refresh())
-
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips, self._looks = {}, {}
