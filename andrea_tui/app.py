@@ -42,6 +42,7 @@ from andrea_tui.widgets.audit import AuditPane
 from andrea_tui.widgets.checkpoints import CheckpointsPane
 from andrea_tui.widgets.pane import Pane
 from engine.errors import BadInput
+from engine.rundir import names
 from engine.rundir.records import Event
 
 gc.freeze()  # what was imported stays, and is not looked through again
@@ -50,6 +51,7 @@ gc.enable()  # `early` turned it off
 REDRAW = 0.45  # seconds: about twice a second at most
 _MOUSE_OFF = "mouse off: the terminal selects and copies; m turns it on"
 _LOOK = 60.0  # seconds between notes of what was last seen
+_TOLD = 20.0  # seconds that what is told may be read
 
 
 class CockpitApp(App[int]):
@@ -148,6 +150,7 @@ class CockpitApp(App[int]):
         self._note_look()
         self._keep_history()
         self.looks.close()
+        self.recall.close()
         self.feed.close()
         gc.enable()
 
@@ -155,6 +158,8 @@ class CockpitApp(App[int]):
         first = self.store.revision == 0
         for update in self.feed.take():
             self.store.apply(update)
+            if names.LOSS in update.fresh:
+                self.recall.forget()
         self._settle(first)
         self._draw_soon()
         if self._stopping and not self.store.trainer.alive:
@@ -176,7 +181,8 @@ class CockpitApp(App[int]):
 
     def _work(self) -> None:
         self._working = False
-        self.store.work()
+        if not self.store.work():
+            self._redraw()
         self._settle()
 
     _whole = _working = False
@@ -185,7 +191,6 @@ class CockpitApp(App[int]):
         """For the next attach."""
         if self._whole:
             self.recall.save(self.store.history, self.store.place)
-            self._tell_once(self.recall)
 
     def on_cockpit_app_hung_up(self) -> None:
         self.exit(0)
@@ -244,12 +249,15 @@ class CockpitApp(App[int]):
     def _note_look(self) -> None:
         if self._looked and self.store.loading is None:
             self.looks.save(away.look(away.known(self.store, time.time())), self._first_event)
-            self._tell_once(self.looks)
+            self._tell_problems()
 
-    def _tell_once(self, keeper: Looks | Recall) -> None:
-        if keeper.problem:
-            self.store.tell(keeper.problem, "dim")
-            keeper.problem = ""
+    def _tell_problems(self) -> None:
+        """One at a time, and none over what was told just now."""
+        for keeper in (self.looks, self.recall):
+            told = self.store.told
+            if keeper.problem and (told is None or time.time() - told[1] > _TOLD):
+                self.store.tell(keeper.problem, "dim")
+                keeper.problem = ""
 
     def action_away(self) -> None:
         """What happened since the last look before this one."""

@@ -69,7 +69,10 @@ class CockpitDriver(LinuxDriver):
             if self.exit_event.is_set():
                 return
             if self.fileno in ready:
-                for event in parser.feed(decode(data)) if (data := self._read()) else ():
+                text = decode(self._read())
+                for event in (
+                    parser.feed(text) if text else ()
+                ):  # no text would be the end: half a character is none
                     self.process_message(event)
             for event in parser.tick():
                 self.process_message(event)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,21 @@ def test_a_trainer_that_refuses_is_shown_with_its_line(small_run: MakeRun) -> No
         t.wait(r"no checkpoint is left")
         t.send("d")
         assert t.ended() == 0
+
+
+def test_bytes_that_are_no_text_and_halves_of_characters_do_no_harm(small_run: MakeRun) -> None:
+    run = small_run("run", "train.max_steps=5")
+    p = e.start(run)
+    assert p.wait(e.TIMEOUT) == 0
+    with Terminal(str(run), "--watch") as t:
+        t.wait(r"ema [0-9.]+")
+        for piece in (b"\xe9", b"\xc3", b"\xa9", b"\xf0\x9f", b"\x1b", b"\x1b[", b"\xff\xfe\x00"):
+            os.write(t.master, piece)
+            time.sleep(0.3)  # a read of its own
+        t.send("?")
+        t.wait("Chart: zoom in")
+        t.send("\x1b")
+        t.send("d")
+        assert t.ended() == 0
+        assert t.restored()
+        assert "Error" not in t.text()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from andrea_tui.core import recall
+from andrea_tui.core.deep import DeepHistory
 from andrea_tui.core.ema import fold
 from andrea_tui.core.feed import Feed, Reader, Update
 from andrea_tui.core.recall import Recall
@@ -160,7 +161,9 @@ def test_at_the_next_attach_the_whole_history_is_there_at_the_first_look(
             store.work()
         looks += 1
     assert looks > 2
-    Recall(tmp_path).save(store.history, store.place)
+    mine = Recall(tmp_path)
+    mine.save(store.history, store.place)
+    mine.close()
     reader.close()
     reader, second = Reader(tmp_path, Runner(tmp_path), Recall(tmp_path)), Store(tmp_path)
     update, more = reader.look()
@@ -173,4 +176,34 @@ def test_at_the_next_attach_the_whole_history_is_there_at_the_first_look(
     assert repr(second.numbers_view(0.0)) == repr(store.numbers_view(0.0))  # NaN is not NaN
     assert np.array_equal(second.ema.values, store.ema.values)
     assert repr(second.mix_view()) == repr(store.mix_view())
+    reader.close()
+
+
+def test_a_log_that_is_replaced_between_recalling_and_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recall, "LEAST", 1)
+    path = tmp_path / ".loss.json"
+    write(path, range(1, 100))
+    reader, store = Reader(tmp_path, Runner(tmp_path)), Store(tmp_path)
+    store.apply(reader.look()[0] or Update())
+    mine = Recall(tmp_path)
+    mine.save(store.history, store.place)
+    mine.close()
+    reader.close()
+    reader, store = Reader(tmp_path, Runner(tmp_path), Recall(tmp_path)), Store(tmp_path)
+    recalled = reader._recalled
+
+    def replaced() -> DeepHistory | None:
+        history = recalled()
+        write(tmp_path / "new", range(1, 20))
+        (tmp_path / "new").rename(path)
+        return history
+
+    monkeypatch.setattr(reader, "_recalled", replaced)
+    update, _ = reader.look()
+    assert update is not None
+    assert ".loss.json" in update.fresh
+    store.apply(update)
+    assert store.history.step.tolist() == list(range(1, 20))
     reader.close()

@@ -2,8 +2,10 @@
 
 import os
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from andrea_tui.core.ema import Ema, fold
 from andrea_tui.core.health import Health
 from andrea_tui.core.homes import cache_home
 from andrea_tui.core.losslog import LossLog
-from andrea_tui.core.recall import Recall
+from andrea_tui.core.recall import Place, Recall
 from engine.rundir import lines as engine_lines
 from engine.rundir.history import History, read_history
 from engine.rundir.records import LossLine, encode
@@ -107,9 +109,13 @@ class Rig:
             self.recalled = True
             self.course.adopt(history)
 
+    def keep(self, recall: Recall) -> None:
+        recall.save(self.course.history, self.log.place)
+        recall.close()
+
     def leave(self) -> "Rig":
         """Keep what was read, if all was, and begin again."""
-        Recall(self.path.parent).save(self.course.history, self.log.place)
+        self.keep(Recall(self.path.parent))
         self.log.close()
         rig = Rig(self.path)
         rig.recall()
@@ -469,7 +475,10 @@ def test_another_text_in_the_same_file_is_noticed(
     path.write_bytes(b"".join(line(random.Random(4), i) for i in range(1, 601)).ljust(size))
     assert path.stat().st_ino == inode
     if trusting:
-        monkeypatch.setattr(recall.Found, "same", lambda self, fd: True)
+        kept_at = Recall(tmp_path).load()
+        assert kept_at is not None
+        at = Place(kept_at.kept.device, inode, kept_at.kept.offset, b"", b"")
+        monkeypatch.setattr(recall.Found, "place", lambda self, fd: at)
     rig = again(tmp_path)
     assert rig.recalled == trusting
     loss = rig.finish().history.loss
@@ -494,15 +503,34 @@ def test_nothing_is_kept_of_a_part(tmp_path: Path) -> None:
 def test_a_short_or_hardly_longer_log_is_not_written_again(
     tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig, before = again(tmp_path), kept.stat().st_mtime_ns
+    before = kept.stat().st_mtime_ns
     monkeypatch.setattr(recall, "GROWN", 0.5)
-    mine = Recall(tmp_path)
-    assert mine.load() is not None
-    mine.save(rig.course.history, rig.log.place)
+    mine, rig = Recall(tmp_path), Rig(tmp_path / ".loss.json")
+    history = rig.log.recall(mine)
+    assert history is not None
+    rig.course.adopt(history)
+    rig.keep(mine)
     assert kept.stat().st_mtime_ns == before
     monkeypatch.setattr(recall, "LEAST", 10**9)
-    Recall(tmp_path).save(rig.course.history, rig.log.place)
+    rig.keep(Recall(tmp_path))
     assert kept.stat().st_mtime_ns == before
+    monkeypatch.setattr(recall, "LEAST", 1)
+    rig.keep(Recall(tmp_path))
+    assert kept.stat().st_mtime_ns > before
+
+
+def test_a_cache_that_was_not_believed_is_made_anew(
+    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recall, "GROWN", 0.5)
+    path = tmp_path / ".loss.json"
+    (tmp_path / "new").write_bytes(path.read_bytes())
+    (tmp_path / "new").rename(path)
+    mine, rig = Recall(tmp_path), Rig(path)
+    assert rig.log.recall(mine) is None
+    rig.read()
+    rig.keep(mine)
+    assert again(tmp_path).recalled
 
 
 def test_where_nothing_can_be_kept_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,11 +541,83 @@ def test_where_nothing_can_be_kept_it_is_said(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     mine = Recall(tmp_path)
     assert mine.load() is None
-    mine.save(rig.course.history, rig.log.place)
+    rig.keep(mine)
     assert mine.problem == "the history is read anew at the next attach: Not a directory"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "")
-    assert Recall(tmp_path).problem.endswith("no home directory is set")
+    mine = Recall(tmp_path)
+    assert mine.load() is None
+    rig.keep(mine)
+    assert mine.problem.endswith("no home directory is set")
+
+
+def test_a_slow_home_holds_nobody_up(tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written meanwhile is not kept, if the history was written over: the control of that is without `cuts`."""
+    rig, before = again(tmp_path), kept.stat().st_mtime_ns
+    going, on = threading.Event(), threading.Event()
+    savez = np.savez
+
+    def slow(*args: Any, **arrays: Any) -> None:
+        going.set()
+        assert on.wait(60)
+        savez(*args, **arrays)
+
+    monkeypatch.setattr(np, "savez", slow)
+    mine = Recall(tmp_path)
+    mine.save(rig.course.history, rig.log.place)
+    assert going.wait(60)
+    rig.course.extend([LossLine(step=590, loss=9.0)])  # not in the log: as if it came while it is written
+    on.set()
+    mine.close()
+    assert kept.stat().st_mtime_ns == before
+    assert list(kept.parent.glob("*.part")) == []
+    assert again(tmp_path).finish().history.last == 600
+
+
+def test_a_damaged_log_is_not_kept(tmp_path: Path) -> None:
+    """It may be mended in its middle, by a copy that leaves size, begin and end as they are."""
+    path = tmp_path / ".loss.json"
+    write(path, 600)
+    whole = path.read_bytes()
+    at = len(whole) // 2
+    path.write_bytes(whole[:at] + b"\0" + whole[at + 1 :])
+    rig = Rig(path)
+    assert rig.read().history.missing == 1
+    rig = rig.leave()
+    assert not rig.recalled
+    path.write_bytes(whole)
+    rig.check()
+
+
+def test_another_text_in_the_file_while_it_is_followed_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / ".loss.json"
+    write(path, 600)
+    rig = Rig(path)
+    rig.read()
+    path.write_bytes(b"".join(line(random.Random(4), i) for i in range(1, 601)).ljust(path.stat().st_size))
+    assert not rig.leave().recalled
+
+
+def test_going_back_a_little_at_every_attach_counts_every_row_once(tmp_path: Path) -> None:
+    path, rng = tmp_path / ".loss.json", random.Random(2)
+    write(path, 500)
+    rig = Rig(path)
+    for last in (490, 480, 471, 465, 459, 455):
+        rig.read()
+        rig = rig.leave()
+        with path.open("ab") as f:
+            f.write(line(rng, last))
+    rig.check()
+
+
+def test_no_flipped_bit_ends_the_reading(tmp_path: Path, kept: Path) -> None:
+    data = kept.read_bytes()
+    rng = random.Random(0)
+    directory = range(len(data) - 2000, len(data))  # of the zip file: names, flags, sizes
+    for at in [*rng.sample(range(len(data)), 100), *rng.sample(directory, 300)]:
+        kept.write_bytes(data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :])
+        found = Recall(tmp_path).load()
+        assert found is None or len(found.history) == 600
 
 
 def test_the_oldest_go_when_all_take_too_much(

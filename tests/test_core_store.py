@@ -1,5 +1,6 @@
 """The store: words for the trainer's state, rates, marks, alerts, confirmations."""
 
+import math
 import time
 from pathlib import Path
 
@@ -208,3 +209,59 @@ def test_phases_are_found_however_the_lines_come(tmp_path: Path) -> None:
     assert s.chart_view().phases == (9, 21)
     s.apply(Update(loss=(line(1, phase=0),)))
     assert s.chart_view().phases == ()
+
+
+def quick(steps: range, arms: dict[str, int], odd: tuple[int, ...] = (), every: int = 0) -> list[LossLine]:
+    """A hundred steps a second of two arms whose losses are known."""
+    out = []
+    for i in steps:
+        loss = {a: 2.0 + 0.01 * (i * 7919 % 13) + (9.0 if i in odd else 0.0) for a in arms}
+        bpb: dict[str, float | None] | None = {"a": 1.0, "b": 3.0} if every and i % every == 0 else None
+        out.append(LossLine(step=i, loss=loss["a"], gnorm=1.0, rows=arms, rloss=dict(loss), dt=0.01, t=1e9 + i / 100,
+                            bpb=bpb))  # fmt: skip
+    return out
+
+
+def fed(tmp_path: Path, lines: list[LossLine], piece: int) -> Store:
+    store = Store(tmp_path)
+    store.apply(Update(text_ratios={"a": 1.0, "b": 1.0}))
+    for i in range(0, len(lines), piece):
+        store.apply(Update(loss=tuple(lines[i : i + piece])))
+    return store
+
+
+def test_no_spike_of_a_quick_run_is_missed(tmp_path: Path) -> None:
+    odd = (1050, 1500, 2110, 2700, 3333)
+    store = fed(tmp_path, quick(range(1, 4001), {"a": 4, "b": 4}, odd), 50)
+    assert [r.step for r in store.journal.last(99) if r.name == "spike"] == list(odd)
+
+
+def test_a_held_out_point_of_a_quick_run_has_the_weights_of_its_step(tmp_path: Path) -> None:
+    store = fed(tmp_path, quick(range(1, 2001), {"a": 15, "b": 1}, every=100), 5)
+    points = dict(store.chart_view().heldout)
+    nats = [n / math.log(2) for step, n in points.items() if step > 100]
+    assert len(nats) == 19
+    assert nats == pytest.approx([1.0 * 15 / 16 + 3.0 / 16] * 19)
+
+
+def test_steps_alone_are_no_news(tmp_path: Path) -> None:
+    """They are drawn once a second; what a person waits for at once."""
+    store = Store(tmp_path)
+    store.apply(Update(loss=(line(1),), status=status()))
+    before = store.news
+    store.apply(Update(loss=(line(2),), status=status(step=2)))
+    assert store.news == before
+    for update in (
+        Update(loss=(line(3),), status=status(step=3, doing="sampling")),
+        Update(events=(Event(t=1.0, event="checkpoint", step=3),)),
+        Update(loss=(line(4),), trainer=ALIVE),
+        Update(loss=(line(5),), problems=("x",)),
+        Update(loss=(line(6),), fresh=frozenset({names.LOSS})),
+    ):
+        store.apply(update)
+        assert store.news > before, update
+        before = store.news
+    for act in (store.tell, store.fail, store.ask):
+        act("x")
+        assert store.news > before
+        before = store.news

@@ -72,6 +72,7 @@ class DeepHistory(History):
 
     def __init__(self) -> None:
         self.kept = 0  # first index whose rows are kept
+        self.cuts = 0  # grows whenever entries that were there are written over
         super().__init__()
         self._before: dict[str, int] = {}  # arm -> rows drawn in the steps before it
         self._sums: dict[
@@ -179,6 +180,7 @@ class DeepHistory(History):
         _deep(self._rloss[arm]).prepend(n, tail[1], most)
 
     def _replace_from(self, cut: int, lines: Any) -> None:
+        self.cuts += cut < len(self)
         if len(self) - self.kept >= 2 * KEEP:
             self._drop(len(self) - KEEP)
         if cut < self.kept:
@@ -192,6 +194,7 @@ class DeepHistory(History):
 
     def _drop(self, first: int) -> None:
         """Keep the rows of the steps from index `first` on."""
+        self.cuts += 1  # the sums grow in place
         old = slice(self.kept, first)
         for arm in self.arms:
             self._sum(arm, self.step[old], self.rows(arm)[old], self.rloss(arm)[old])

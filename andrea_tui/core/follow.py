@@ -1,9 +1,7 @@
 """Following a file that another process appends to or replaces. Looking at its stat is the truth."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 from msgspec import Struct
 
@@ -103,19 +101,17 @@ class NewestFirst(Follower):
             return None
         return *self._id, self.offset
 
-    def skip(self, device: int, inode: int, offset: int, same: Callable[[int], bool]) -> bool:
-        """Before the first `read`: go on at that offset, if the file is that one and `same(descriptor)` says so.
-
-        Raises OSError where it can't be read.
-        """
+    def open_at(self, device: int, inode: int, offset: int) -> int | None:
+        """Before the first `read`: the descriptor of the file, if it is that one and as long. Raises OSError."""
         try:
             self._open()
         except FileNotFoundError:
-            return False
-        if self._id != (device, inode) or self.size < offset or not same(cast(int, self._fd)):
-            return False
+            return None
+        return self._fd if self._id == (device, inode) and self.size >= offset else None
+
+    def skip(self, offset: int) -> None:
+        """What lies before that offset is known already."""
         self.offset, self._start = offset, 0
-        return True
 
     @property
     def behind(self) -> bool:

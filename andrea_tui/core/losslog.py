@@ -7,7 +7,7 @@ from pathlib import Path
 
 from andrea_tui.core.deep import KEEP, DeepHistory
 from andrea_tui.core.follow import NewestFirst
-from andrea_tui.core.recall import Place, Recall
+from andrea_tui.core.recall import HEAD, TAIL, Place, Recall
 from engine.rundir.history import History
 from engine.rundir.lines import LineDecoder
 from engine.rundir.records import LossLine
@@ -25,6 +25,7 @@ class LossLog:
         self._bad = 0  # of files that were replaced
         self._first = _NONE  # the smallest step of all lines that were read
         self._high = 0  # the furthest step that the history reached
+        self._head = self._tail = b""  # bytes of the log: its first, and those that were read last
         self._read = 0  # lines: of as few as there are after a new beginning, all rows are kept
         self._newer, self._older = LineDecoder(LossLine), LineDecoder(LossLine)
 
@@ -50,23 +51,30 @@ class LossLog:
 
     @property
     def place(self) -> Place | None:
-        """Up to where what was returned goes, if that is everything."""
+        """Up to where what was returned goes; None where that is not everything, or not without damage."""
         at, unfinished = self._file.place, self._newer.unfinished
-        if at is None or unfinished is None:
+        if at is None or unfinished is None or self.bad:
             return None
-        return Place(at[0], at[1], at[2] - unfinished, self.bad)
+        tail = self._tail[: max(0, len(self._tail) - unfinished)]
+        return Place(at[0], at[1], at[2] - unfinished, self._head, tail) if tail else None
 
     def recall(self, recall: Recall) -> DeepHistory | None:
         """Before the first look: what an earlier cockpit read, if the log begins with it. Reading goes on behind it."""
         found = recall.load()
         if found is None or not len(found.history):
             return None
-        at = found.place
-        if not self._file.skip(at.device, at.inode, at.offset, found.same):
+        fd = self._file.open_at(found.kept.device, found.kept.inode, found.kept.offset)
+        place = found.place(fd) if fd is not None else None
+        if place is None:
             return None
-        self._first, self._high = int(found.history.step[0]), found.history.last
-        self._read, self._bad = len(found.history), at.bad
-        return found.history
+        recall.believed(place)
+        self._file.skip(place.offset)
+        self._head, self._tail = place.head, place.tail
+        h = found.history
+        self._first, self._read = int(h.step[0]), len(h)
+        # The furthest that it got is not known any more; how far the rows of the arms go back is.
+        self._high = max(h.last, int(h.step[h.kept]) + KEEP if 0 < h.kept < len(h) else 0)
+        return h
 
     def look(self) -> tuple[list[LossLine], bool]:
         """(the next lines, whether the file starts again: what was read before does not count any more)."""
@@ -85,8 +93,12 @@ class LossLog:
                 self._bad = self.bad
                 self._newer, self._older = LineDecoder(LossLine), LineDecoder(LossLine)
                 self._first, self._high, self._read = _NONE, 0, 0
+                self._head = self._tail = b""
                 fresh = True
                 out.clear()
+            if self._file.offset - len(piece.data) == len(self._head):
+                self._head = (self._head + piece.data)[:HEAD]
+            self._tail = (self._tail + piece.data)[-TAIL:]
             out += self._newer.feed(piece.data)
         if out:
             low = min(x.step for x in out)
@@ -103,6 +115,7 @@ class LossLog:
         """The canonical part of the lines before those that were read."""
         part = History()
         data = self._file.older()
+        self._head = (data + self._head)[:HEAD]
         for i in range(0, len(data), _CHUNK):
             part.extend([x for x in self._older.feed(data[i : i + _CHUNK]) if x.step < self._first])
         if len(part):

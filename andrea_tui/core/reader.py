@@ -121,16 +121,16 @@ class Reader:
             before, self._last = self._last, self._only_problems((gone,))
             return (None if self._last == before else self._last), False
         # First what may fail in new ways: no line that was read may be lost to that.
+        history = self._recalled()
         changed: dict[str, Any] = self._small.look() | self._machine()
         fresh: set[str] = set()
         events = self._records(names.EVENTS, Event, fresh)
         archived = self._archived()
         samples = self._records(names.SAMPLES, SampleLine, fresh)
         log = self._log_lines(fresh)
-        history = self._recalled()
         loss = self._loss_lines(fresh)
         update = Update(
-            history=history,
+            history=None if names.LOSS in fresh else history,  # replaced in this moment
             loss=tuple(loss),
             samples=tuple(samples),
             archived=tuple(archived),

@@ -1,20 +1,23 @@
 """What was read of a long `.loss.json`, kept as columns for the next attach: the text takes a hundred times as long.
 
-A cache in the user's own cache directory. It is believed only where the log is still the same file, as long at least,
-with the same bytes at its begin and before the place up to which it was read. Else the log itself is read.
+A cache in the user's own cache directory, of logs without damage. It is believed only where the log is still the same
+file, as long at least, with the same bytes at its begin and before the place up to which it was read. Else the log
+itself is read.
 """
 
 import hashlib
 import os
+import threading
 import time
-import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from andrea_tui.core.deep import DeepHistory, Sparse
 from andrea_tui.core.homes import cache_home
@@ -25,110 +28,150 @@ from engine.rundir.files import open_regular
 FORMAT = 1
 LEAST = 1 << 20  # bytes of text: less is read as quickly
 GROWN = 0.02  # of the log, for which it is not written again
-_HEAD, _TAIL = 1 << 12, 1 << 16  # bytes that are compared
+HEAD, TAIL = 1 << 12, 1 << 16  # bytes that are compared
 _MOST = 2 << 30  # bytes of all runs together; the oldest go first
+_WAIT = 1.0  # seconds that leaving waits for a slow home directory
 
 
 class Place(Struct, frozen=True):
-    """Up to where a log was read."""
+    """Up to where a log was read, with what was read there: the file may be another text by now."""
 
     device: int
     inode: int
-    offset: int  # of the first line that was not
-    bad: int  # lines before it that don't parse
+    offset: int
+    head: bytes  # its first bytes
+    tail: bytes  # those before the offset
 
 
 class _Kept(Struct):
     format: int
-    place: Place
+    device: int
+    inode: int
+    offset: int
+    head: int  # bytes that are in the digest
+    tail: int
     digest: str
     sparse: Sparse
 
 
 class Found(Struct):
-    history: DeepHistory
-    place: Place
-    digest: str
+    """What is kept. It is to be compared with the log."""
 
-    def same(self, fd: int) -> bool:
-        return _digest(fd, self.place.offset) == self.digest
+    history: DeepHistory
+    kept: _Kept
+
+    def place(self, fd: int) -> Place | None:
+        """Where the log goes on, if it is the one."""
+        k = self.kept
+        head, tail = _read(fd, k.offset, k.head, k.tail)
+        if _digest(head, tail) != k.digest:
+            return None
+        return Place(k.device, k.inode, k.offset, head, tail)
 
 
 class Recall:
     """Of one run. Nothing here raises; `problem` says, once, why nothing can be kept."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._log, self._offset = run_dir / names.LOSS, 0  # up to where it is kept
+        self._log = run_dir / names.LOSS
+        self._known: tuple[int, int, int] | None = None  # device, inode, offset of what is kept
+        self._thread: threading.Thread | None = None
         self.problem = ""
-        try:
-            name = hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()[:32]
-            self._path: Path | None = cache_home() / f"{name}.npz"
-        except OSError as e:
-            self._path = None
-            self._fail(e)
 
     def load(self) -> Found | None:
-        """What is kept, for the caller to compare with the log. None where nothing is, or it is damaged."""
-        if self._path is None:
-            return None
+        """None where nothing is kept, or what is there is damaged."""
         try:
-            with np.load(self._path, allow_pickle=False) as data:
+            with np.load(self._path(), allow_pickle=False) as data:
                 kept = msgspec.json.decode(data["kept"].tobytes(), type=_Kept)
                 if kept.format != FORMAT:
                     return None
-                history = DeepHistory.unpacked(kept.sparse, {k: data[k] for k in data.files if k != "kept"})
+                arrays = {k: data[k] for k in data.files if k != "kept"}
+            return Found(DeepHistory.unpacked(kept.sparse, arrays), kept)
         except FileNotFoundError:
             return None
-        # A cache: whatever is wrong with it (ValueError: not JSON, other arrays), the log is read instead.
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except Exception:  # noqa: BLE001  a cache: whatever zip files can hold that is no history, the log is read instead
             return None
-        self._offset = kept.place.offset
-        return Found(history, kept.place, kept.digest)
+
+    def believed(self, place: Place) -> None:
+        """What was found is that of the log."""
+        self._known = (place.device, place.inode, place.offset)
+
+    def forget(self) -> None:
+        """The log starts again: keep it anew."""
+        self._known = None
 
     def save(self, history: DeepHistory, place: Place | None) -> None:
-        """Keep what the log says up to `place`, if that is much more than is kept."""
-        if self._path is None or place is None or not len(history):
+        """Keep what the log says up to `place`, if that is much more than is kept. Returns at once."""
+        if place is None or place.offset < LEAST or history.missing or not self._much(place):
             return
-        if place.offset < LEAST or 0 <= place.offset - self._offset < GROWN * place.offset:
+        if self._thread is not None and self._thread.is_alive():
             return
+        sparse, arrays = history.packed()
+        kept = _Kept(FORMAT, place.device, place.inode, place.offset, len(place.head), len(place.tail),
+                     _digest(place.head, place.tail), sparse)  # fmt: skip
+        meta = np.frombuffer(msgspec.json.encode(kept), np.uint8)
+        self._thread = threading.Thread(
+            target=self._save, args=(history, history.cuts, place, arrays | {"kept": meta}), daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.join(_WAIT)
+
+    def _much(self, place: Place) -> bool:
+        if self._known is None or self._known[:2] != (place.device, place.inode):
+            return True
+        return not 0 <= place.offset - self._known[2] < GROWN * place.offset
+
+    def _save(
+        self, history: DeepHistory, cuts: int, place: Place, arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
         try:
-            fd = open_regular(self._log)
+            if not self._is_still(place):
+                return
+            path = self._path()
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            part = path.with_name(f"{path.name}.{os.getpid()}.part")
             try:
-                info = os.fstat(fd)
-                if (info.st_dev, info.st_ino) != (place.device, place.inode):
-                    return  # replaced just now
-                digest = _digest(fd, place.offset)
+                with open(part, "wb") as f:  # not synced: a zip file has checksums
+                    np.savez(f, **arrays)  # type: ignore[arg-type]
+                if history.cuts == cuts:  # else the arrays were written to meanwhile
+                    os.replace(part, path)
+                    self.believed(place)
             finally:
-                os.close(fd)
-            sparse, arrays = history.packed()
-            self._write(_Kept(FORMAT, place, digest, sparse), arrays)
-            self._offset = place.offset
+                part.unlink(missing_ok=True)
+            _make_room(path)
         except (OSError, ValueError) as e:
-            self._fail(e)
+            why = (e.strerror or str(e)) if isinstance(e, OSError) else str(e)
+            self.problem = self.problem or clean(f"the history is read anew at the next attach: {why}")
 
-    def _write(self, kept: _Kept, arrays: Mapping[str, np.ndarray]) -> None:
-        assert self._path is not None
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
+    def _is_still(self, place: Place) -> bool:
+        """Whether the log says now what was read of it."""
+        fd = open_regular(self._log)
         try:
-            with open(part, "wb") as f:  # not synced: a zip file has checksums
-                np.savez(f, **arrays, kept=np.frombuffer(msgspec.json.encode(kept), np.uint8))  # type: ignore[arg-type]
-            os.replace(part, self._path)
+            info = os.fstat(fd)
+            same = (info.st_dev, info.st_ino) == (place.device, place.inode)
+            return same and _read(fd, place.offset, len(place.head), len(place.tail)) == (
+                place.head,
+                place.tail,
+            )
         finally:
-            part.unlink(missing_ok=True)
-        _make_room(self._path)
+            os.close(fd)
 
-    def _fail(self, e: Exception) -> None:
-        why = (e.strerror or str(e)) if isinstance(e, OSError) else str(e)
-        self.problem = self.problem or clean(f"the history is read anew at the next attach: {why}")
+    def _path(self) -> Path:
+        """Raises OSError where there is no home."""
+        name = hashlib.sha256(os.fsencode(self._log.parent.resolve())).hexdigest()[:32]
+        return cache_home() / f"{name}.npz"
 
 
-def _digest(fd: int, offset: int) -> str:
-    """Of the log's begin and of what lies before the offset."""
-    first = max(0, offset - _TAIL)
-    return hashlib.sha256(
-        os.pread(fd, min(_HEAD, offset), 0) + b"\0" + os.pread(fd, offset - first, first)
-    ).hexdigest()
+def _read(fd: int, offset: int, head: int, tail: int) -> tuple[bytes, bytes]:
+    """The log's first bytes, and those before the offset."""
+    return os.pread(fd, head, 0), os.pread(fd, tail, offset - tail)
+
+
+def _digest(head: bytes, tail: bytes) -> str:
+    return hashlib.sha256(head + b"\0" + tail).hexdigest()
 
 
 def _make_room(mine: Path) -> None:
@@ -146,5 +189,6 @@ def _make_room(mine: Path) -> None:
         if total <= _MOST:
             break
         if path != mine:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
             total -= size

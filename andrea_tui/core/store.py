@@ -28,6 +28,7 @@ from andrea_tui.core.noticed import Noticed
 from andrea_tui.core.rates import Rates, rates
 from andrea_tui.core.recall import Place
 from andrea_tui.core.resources import Resources
+from andrea_tui.core.spikes import RECENT
 from andrea_tui.core.state import State, state
 from andrea_tui.core.text import clean
 from andrea_tui.core.views import (
@@ -55,13 +56,14 @@ from engine.rundir.pivot import Pivot
 from engine.rundir.records import Event, SampleLine, Status
 
 _LOG_LINES = 2000
-_HEALTH = 4.0  # seconds, by the log, in which quick steps are not looked through again
+_HEALTH = 4.0, RECENT // 2  # seconds, by the log, and steps, in which quick ones are not looked through again
 
 
 class Store:
     def __init__(self, run_dir: Path, watch: bool = False) -> None:
         self.run_dir, self.watch = run_dir, watch
         self.revision = 0
+        self.news = 0  # grows likewise, but for steps, which always come
         self.course = Course()
         self.samples: list[SampleLine] = []
         self.archived: list[SampleLine] = []  # of phases that are over
@@ -93,7 +95,7 @@ class Store:
         self.pivot: Pivot | None = None  # that is asked for, or under way
         self.findings: tuple[Finding, ...] = ()
         self._health, self._noticed = Health(), Noticed()
-        self._healthy_at = 0.0  # t of the last step that was looked at
+        self._healthy_at = (0.0, 0)  # t of the last step that was looked at, and how many there were
         self._marks: tuple[Mark, ...] = ()
         self._heldout = Heldout()
         self.text_ratios: dict[str, float] = {}  # arm -> bytes a held-out token stands for
@@ -115,6 +117,10 @@ class Store:
 
     def apply(self, u: Update) -> None:
         self.revision += 1
+        before = self.status.doing if self.status is not None else ""
+        self.news += (
+            _is_news(u) or u.problems != self.problems or (u.status is not None and u.status.doing != before)
+        )
         if names.LOSS in u.fresh:
             self.course = Course(self.ema.decay)
         if u.history is not None:
@@ -160,12 +166,13 @@ class Store:
         self.bad, self.loaded, self.place, self.problems = u.bad, u.loaded, u.place, u.problems
         if u.loss or u.status or u.fresh:
             self._rates = rates(self.history, self.status)
-        self.work(_only_steps(u))
+        self.work(only_steps=bool(u.loss) and not _is_news(u) and not any(x.bpb for x in u.loss))
 
     def work(self, only_steps: bool = False) -> bool:
         """Some of what a long history leaves to do; whether there is more. Between two calls keys have their turn.
 
-        `only_steps`: nothing else is new. Many a second are not looked through for findings one by one.
+        `only_steps`: nothing else is new. Many a second are not looked through for findings one by one, but at an
+        evaluation: its point is weighed by what is known then.
         """
         if self.loaded < 1.0:  # of a part of the history, a best is not the best
             return False
@@ -173,9 +180,10 @@ class Store:
         if self.course.work():
             return True
         self.revision += 1
-        t = float(self.history.t[-1]) if len(self.history) else 0.0
-        if not (only_steps and 0.0 < t - self._healthy_at < _HEALTH):
-            self._healthy_at = t
+        t, n = float(self.history.t[-1]) if len(self.history) else 0.0, len(self.history)
+        waited = t - self._healthy_at[0], n - self._healthy_at[1]
+        if not (only_steps and 0.0 < waited[0] < _HEALTH[0] and 0 < waited[1] < _HEALTH[1]):
+            self._healthy_at = t, n
             self._look_after_health()
         self._heldout.follow(self.history.bpb, self.text_ratios, self._shares_before)
         return False
@@ -208,15 +216,16 @@ class Store:
     def ask(self, text: str) -> None:
         """A person asked the trainer for something; the alerts say so until an event answers."""
         self.asked, self.told, self.error = (text, time.time()), None, ""
-        self.revision += 1
+        self.revision, self.news = self.revision + 1, self.news + 1
 
     def tell(self, text: str, tone: str = "good") -> None:
         """What came of a command that needs no answer from the trainer; the alerts say it for a while."""
         self.told, self.error = (text, time.time(), tone), ""
+        self.news += 1
 
     def fail(self, text: str) -> None:
         self.asked, self.error = None, clean(text)
-        self.revision += 1
+        self.revision, self.news = self.revision + 1, self.news + 1
 
     def _confirm(self, events: tuple[Event, ...]) -> None:
         for e in events:
@@ -395,7 +404,9 @@ class Store:
         return self.status.max_steps if self.status is not None else None
 
 
-def _only_steps(u: Update) -> bool:
-    return bool(u.loss) and not (
-        u.samples or u.archived or u.events or u.fresh or u.config or u.policy or u.mix
-    )
+def _is_news(u: Update) -> bool:
+    """Whether anything came but steps, the time of a status and the machine's load."""
+    return bool(
+        u.samples or u.archived or u.events or u.log or u.fresh or u.trainer or u.config or u.policy or u.mix
+        or u.history or u.older or u.pivot is not None or u.text_ratios is not None
+    )  # fmt: skip

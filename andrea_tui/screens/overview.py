@@ -23,7 +23,7 @@ from andrea_tui.widgets.chart import LossChart
 from andrea_tui.widgets.pane import Jump, Pane
 
 _SLOW = 10.0  # seconds between redraws of what only ages
-_SECOND = 0.85  # between redraws of what counts seconds, and of the charts: every other beat
+_SECOND = 0.85  # between redraws for nothing but an age or more steps
 _REPAINTS = (0.2, 1.0)  # seconds after a change of size
 
 
@@ -36,8 +36,8 @@ class Overview(Screen[None], inherit_bindings=False):
         self.store = store
         self._board = Board()
         self._shown = -1  # revision of the store that is on the screen
-        self._next_slow = self._next_second = self._next_charts = 0.0  # time.monotonic()
-        self._behind = False  # the charts are of an older revision
+        self._next_slow = self._next_second = 0.0  # time.monotonic()
+        self._news = -1  # of the store, that are on the screen
         self._saved: tuple[int, dict[int, int] | None] = (-1, None)
         self.away: AwayView | None = None  # what happened before the attach, while that is shown
 
@@ -72,12 +72,11 @@ class Overview(Screen[None], inherit_bindings=False):
             pane.refresh()
 
     def beat(self) -> None:
-        """`update` as often as twice a second: then charts grow only every other time."""
-        quiet = self.store.revision == self._shown and not self._behind
-        if not quiet or time.monotonic() >= self._next_second:
-            self.update(charts=time.monotonic() >= self._next_charts)
+        """`update`, once a second for what always grows, at once for anything else."""
+        if self.store.news != self._news or time.monotonic() >= self._next_second:
+            self.update()
 
-    def update(self, force: bool = False, charts: bool = True) -> None:
+    def update(self, force: bool = False) -> None:
         """Show the panes that are on the screen what changed since the last call."""
         if not self._board.children:  # not composed yet, or taken down already
             return
@@ -85,13 +84,12 @@ class Overview(Screen[None], inherit_bindings=False):
         self._next_second = time.monotonic() + _SECOND
         store, board = self.store, self._board
         changed = force or store.revision != self._shown
-        self._behind |= changed
         saved = (
             len(store.events),
             store.sizes,
         )  # what the rows of checkpoints are made of, but for their age
         slow = force or saved != self._saved or time.monotonic() >= self._next_slow
-        self._shown = store.revision
+        self._shown, self._news = store.revision, store.news
         alerts = store.alerts_view(now)
         dead = store.state(now).kind == "dead"
         if (dead, bool(alerts.alerts)) != (board.dead, board.alerts):
@@ -110,8 +108,6 @@ class Overview(Screen[None], inherit_bindings=False):
             self._show(boxes, "compact", lambda: store.line_view(now))
         if changed:
             self._show_changed(boxes, now)
-        if self._behind and (charts or force):
-            self._next_charts, self._behind = time.monotonic() + _SECOND, False
             self._show_charts(boxes)
 
     def _show_changed(self, boxes: Plan, now: float) -> None:
