@@ -69,11 +69,9 @@ class CockpitDriver(LinuxDriver):
             if self.exit_event.is_set():
                 return
             if self.fileno in ready:
-                text = decode(self._read())
-                for event in (
-                    parser.feed(text) if text else ()
-                ):  # no text would be the end: half a character is none
-                    self.process_message(event)
+                if text := decode(self._read()):  # none is half a character here, and the end to the parser
+                    for event in parser.feed(text):
+                        self.process_message(event)
             for event in parser.tick():
                 self.process_message(event)
 
