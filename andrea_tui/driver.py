@@ -68,10 +68,10 @@ class CockpitDriver(LinuxDriver):
             )
             if self.exit_event.is_set():
                 return
-            if self.fileno in ready:
-                if text := decode(self._read()):  # none is half a character here, and the end to the parser
-                    for event in parser.feed(text):
-                        self.process_message(event)
+            text = decode(self._read()) if self.fileno in ready else ""
+            if text:  # half a character is none yet, which to the parser would be the end
+                for event in parser.feed(text):
+                    self.process_message(event)
             for event in parser.tick():
                 self.process_message(event)
 
