@@ -93,7 +93,7 @@ class Taken:
 
     def best(self, name: str) -> tuple[list[float], list[float]]:
         """(values, CPU of others) of the ROUNDS least disturbed tries."""
-        kept = sorted(self.tries[name], key=lambda x: x[1])[:ROUNDS]
+        kept = sorted(self.tries.get(name, []), key=lambda x: x[1])[:ROUNDS]
         return [v for values, _ in kept for v in values], [others for _, others in kept]
 
     def disturbed(self) -> bool:

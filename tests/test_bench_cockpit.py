@@ -171,6 +171,9 @@ def test_the_least_disturbed_tries_count_and_say_so() -> None:
     assert row["met"] == "by the median"
     assert row["terminalboard 0.5.3"] == "n/a: no network"
     assert row["CPU of others then (%)"] == "2 (1–3)"
+    table([Row("key", "a key that the peer has not", 0)], mine, peers)
+    assert not mine.disturbed()  # by what was not measured
+    assert not peers.disturbed()
     assert DISTURBED > 3
     assert ROUNDS == 3
 
