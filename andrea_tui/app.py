@@ -24,10 +24,9 @@ from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
 
-from andrea_tui.core import away, commands
+from andrea_tui.core import commands
 from andrea_tui.core.feed import Feed
-from andrea_tui.core.looks import Looks
-from andrea_tui.core.recall import Recall
+from andrea_tui.core.memory import Memory
 from andrea_tui.core.store import Store
 from andrea_tui.core.tried import Tried
 from andrea_tui.driver import ENDING, CockpitDriver, end_soon
@@ -42,8 +41,6 @@ from andrea_tui.widgets.audit import AuditPane
 from andrea_tui.widgets.checkpoints import CheckpointsPane
 from andrea_tui.widgets.pane import Pane
 from engine.errors import BadInput
-from engine.rundir import names
-from engine.rundir.records import Event
 
 gc.freeze()  # what was imported stays, and is not looked through again
 gc.enable()  # `early` turned it off
@@ -51,7 +48,6 @@ gc.enable()  # `early` turned it off
 REDRAW = 0.45  # seconds: about twice a second at most
 _MOUSE_OFF = "mouse off: the terminal selects and copies; m turns it on"
 _LOOK = 60.0  # seconds between notes of what was last seen
-_TOLD = 20.0  # seconds that what is told may be read
 
 
 class CockpitApp(App[int]):
@@ -89,12 +85,10 @@ class CockpitApp(App[int]):
         self.store = Store(run_dir, watch)
         self._tried = Tried()
         self.overview = Overview(self.store)
-        self.looks = Looks(run_dir)
-        self.away = away.AwayView()  # what happened before this attach
+        self.memory = Memory(run_dir, self.store)
         self.crash: Exception | None = None
         tty = sys.__stdin__.fileno() if sys.__stdin__ is not None and sys.__stdin__.isatty() else None
-        self.recall = Recall(run_dir)
-        self.feed = Feed(run_dir, runner, self._notify, self._lost_terminal, tty, self.recall)
+        self.feed = Feed(run_dir, runner, self._notify, self._lost_terminal, tty, self.memory.recall)
         for t in THEMES.values():
             self.register_theme(t)
         self.theme = theme
@@ -147,10 +141,7 @@ class CockpitApp(App[int]):
                 widget.refresh()
 
     def on_unmount(self) -> None:
-        self._note_look()
-        self._keep_history()
-        self.looks.close()
-        self.recall.close()
+        self.memory.close()
         self.feed.close()
         gc.enable()
 
@@ -158,8 +149,7 @@ class CockpitApp(App[int]):
         first = self.store.revision == 0
         for update in self.feed.take():
             self.store.apply(update)
-            if names.LOSS in update.fresh:
-                self.recall.forget()
+            self.memory.follow(update)
         self._settle(first)
         self._draw_soon()
         if self._stopping and not self.store.trainer.alive:
@@ -170,10 +160,13 @@ class CockpitApp(App[int]):
         if first or (self.store.loading is None and not self._whole):
             self._whole = self.store.loading is None
             if self._whole:
-                self.set_timer(1.0, self._keep_history)
+                self.set_timer(1.0, self.memory.keep)
                 gc.freeze()
                 gc.enable()
-                self._look_back()
+                if not self.memory.looked_back:
+                    self.set_interval(_LOOK, self.memory.note)
+                    if self.memory.look_back():
+                        self.overview.show_away(self.memory.away)
             self._redraw()  # the first look and the whole history don't wait for the next beat
         if self.store.unsettled and not self._working:
             self._working = True
@@ -186,11 +179,6 @@ class CockpitApp(App[int]):
         self._settle()
 
     _whole = _working = False
-
-    def _keep_history(self) -> None:
-        """For the next attach."""
-        if self._whole:
-            self.recall.save(self.store.history, self.store.place)
 
     def on_cockpit_app_hung_up(self) -> None:
         self.exit(0)
@@ -227,44 +215,12 @@ class CockpitApp(App[int]):
 
     # ---- what happened since the last look
 
-    def _look_back(self) -> None:
-        """Once, as soon as the history is read."""
-        if self._looked:
-            return
-        self._looked = True
-        then = self.looks.load(self._first_event)
-        if then is not None:
-            self.away = away.away(then, away.known(self.store, time.time()))
-            if self.away.worth:
-                self.overview.show_away(self.away)
-        self._note_look()
-        self.set_interval(_LOOK, self._note_look)
-
-    _looked = False
-
-    @property
-    def _first_event(self) -> Event | None:
-        return self.store.events[0] if self.store.events else None
-
-    def _note_look(self) -> None:
-        if self._looked and self.store.loading is None:
-            self.looks.save(away.look(away.known(self.store, time.time())), self._first_event)
-            self._tell_problems()
-
-    def _tell_problems(self) -> None:
-        """One at a time, and none over what was told just now."""
-        for keeper in (self.looks, self.recall):
-            told = self.store.told
-            if keeper.problem and (told is None or time.time() - told[1] > _TOLD):
-                self.store.tell(keeper.problem, "dim")
-                keeper.problem = ""
-
     def action_away(self) -> None:
         """What happened since the last look before this one."""
         if self.overview.away is not None:
             self.overview.show_away(None)
-        elif self.away.lines:
-            self.overview.show_away(self.away)
+        elif self.memory.away.lines:
+            self.overview.show_away(self.memory.away)
         else:
             self.store.tell("this is the first look at this run", "dim")
             self._redraw()

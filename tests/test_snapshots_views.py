@@ -102,7 +102,9 @@ def _look(s: Style) -> tuple[str, str, frozenset[str]]:
 async def settled(pilot: Press, app: CockpitApp) -> None:
     """All was read and drawn; nothing that comes later changes a cell."""
     s = app.store
-    await until(pilot, lambda: s.revision and s.loading is None and not s.unsettled and app._looked)
+    await until(
+        pilot, lambda: s.revision and s.loading is None and not s.unsettled and app.memory.looked_back
+    )
     await until(pilot, lambda: s.resources is not None and s.files is not None)
     await drawn(pilot, app)
 
