@@ -189,7 +189,7 @@ async def prepare(name: str, pilot: Pilot[int]) -> None:
         await pilot.pause(0.5)
         pilot.app.screen.query_one("#prompt", Input).value = "def read_file(path):"
         await pilot.press("enter")
-        await shows(pilot, "tokens/s")
+        await shows(pilot, "tok/s,")
     elif name == "compare":
         await pilot.pause(0.5)
         assert isinstance(pilot.app, CockpitApp)
