@@ -59,6 +59,15 @@ class Update(Struct, frozen=True):
     place: Place | None = None  # up to where, if without a gap
     problems: tuple[str, ...] = ()  # what can't be read now; whole list, cleaned
 
+    @property
+    def is_news(self) -> bool:
+        """Whether there is anything but steps, the time of a status and the machine's load."""
+        return bool(
+            self.samples or self.archived or self.events or self.log or self.fresh or self.trainer or self.config
+            or self.policy or self.mix or self.history or self.older or self.pivot is not None
+            or self.text_ratios is not None
+        )  # fmt: skip
+
 
 class Reader:
     """One look at everything at a time. Used by one thread."""

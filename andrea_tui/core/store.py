@@ -23,6 +23,7 @@ from andrea_tui.core.heldout import Heldout
 from andrea_tui.core.journal import Journal
 from andrea_tui.core.lens import WHOLE, Lens
 from andrea_tui.core.marks import mark
+from andrea_tui.core.minis import mini_views
 from andrea_tui.core.mix import mix_view
 from andrea_tui.core.noticed import Noticed
 from andrea_tui.core.rates import Rates, rates
@@ -119,7 +120,7 @@ class Store:
         self.revision += 1
         before = self.status.doing if self.status is not None else ""
         self.news += (
-            _is_news(u) or u.problems != self.problems or (u.status is not None and u.status.doing != before)
+            u.is_news or u.problems != self.problems or (u.status is not None and u.status.doing != before)
         )
         if names.LOSS in u.fresh:
             self.course = Course(self.ema.decay)
@@ -166,7 +167,7 @@ class Store:
         self.bad, self.loaded, self.place, self.problems = u.bad, u.loaded, u.place, u.problems
         if u.loss or u.status or u.fresh:
             self._rates = rates(self.history, self.status)
-        self.work(only_steps=bool(u.loss) and not _is_news(u) and not any(x.bpb for x in u.loss))
+        self.work(only_steps=bool(u.loss) and not u.is_news and not any(x.bpb for x in u.loss))
 
     def work(self, only_steps: bool = False) -> bool:
         """Some of what a long history leaves to do; whether there is more. Between two calls keys have their turn.
@@ -335,20 +336,8 @@ class Store:
         self, lens: Lens = WHOLE, x: NDArray[np.int32] | None = None
     ) -> tuple[MiniView, MiniView, MiniView]:
         """`x`: the coordinate of each step on the axis of the loss chart, if that is not the step."""
-        h, r = self.history, self.rates()
-        revision = hash((self._grown, h.last, len(x) if x is not None else 0))
-        at = h.step if x is None or len(x) != len(h) else x
         per_step = self.status.tokens_per_step if self.status else 0
-        speed = f"{fmt.short(r.tokens)} tok/s" if r.tokens else fmt.NA
-        if not per_step:
-            speed = f"{fmt.number(60 / r.step_time, 2)}/min" if r.step_time else fmt.NA
-        lr, gnorm = (fmt.number(float(c[-1])) if len(h) else fmt.NA for c in (h.lr, h.gnorm))
-        name = "tokens/s" if per_step else "steps/min"
-        return (
-            MiniView("lr", revision, at, h.lr, lr, None, lens),
-            MiniView("grad norm", revision, at, h.gnorm, gnorm, None, lens),
-            MiniView(name, revision, at, h.dt, speed, per_step or 60, lens),
-        )
+        return mini_views(self.history, self.rates(), per_step, self._grown, lens, x)
 
     def mix_view(self, curves: bool = True) -> MixView:
         return mix_view(self.history, self.policy, self.mix_state, curves)
@@ -402,11 +391,3 @@ class Store:
         if self.config is not None:
             return self.config.train.max_steps
         return self.status.max_steps if self.status is not None else None
-
-
-def _is_news(u: Update) -> bool:
-    """Whether anything came but steps, the time of a status and the machine's load."""
-    return bool(
-        u.samples or u.archived or u.events or u.log or u.fresh or u.trainer or u.config or u.policy or u.mix
-        or u.history or u.older or u.pivot is not None or u.text_ratios is not None
-    )  # fmt: skip
